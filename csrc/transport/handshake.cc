@@ -95,10 +95,17 @@ bool Dialer::advance() {
       moved_ = 0;
       return advance();
     }
+    const std::string no_connection = "no connection with " + name_of(connection_id_.to) + ": ";
+    const std::string where = endpoint_name(address_, port_);
+    if (hung_up && step_ == DialStep::kAnswer) {
+      throw KeyRefused(
+          ErrorCode::kRendezvous,
+          no_connection + where + " has another key than this process, or belongs to another job",
+          connection_id_.to);
+    }
     throw Error(ErrorCode::kRendezvous,
-                "no connection with " + name_of(connection_id_.to) + ": " +
-                    (hung_up ? endpoint_name(address_, port_) +
-                                   " ended the handshake; it ended, or belongs to another job"
+                no_connection +
+                    (hung_up ? where + " ended the handshake; it ended, or belongs to another job"
                              : error.what()),
                 connection_id_.to);
   }
@@ -242,6 +249,7 @@ Acceptor::Outcome Acceptor::advance_one(HalfOpen& one) {
     if (one.step == AcceptStep::kProof) {
       if (!recv_rest(one.socket, one.proof, one.moved)) return Outcome::kWaiting;
       if (!digests_equal(one.proof, prove(key_, kDialer, one.hello, one.nonce))) {
+        unproved_ = one.socket.peer_address();
         return Outcome::kRefused;
       }
       FAILPOINT_ON("handshake/take_proof", one.socket.fd());

@@ -20,6 +20,7 @@
 
 #include "base/clock.h"
 #include "base/hmac.h"
+#include "base/status.h"
 #include "base/stop.h"
 #include "transport/socket.h"
 
@@ -49,6 +50,12 @@ struct SecureChannel {
 using Hello = std::array<uint8_t, 52>;
 using Nonce = std::array<uint8_t, 32>;
 
+// The other end hangs up on the proof of the dialer's key, again and again.
+class KeyRefused : public Error {
+ public:
+  using Error::Error;
+};
+
 // The dialing side, step by step.
 // Thread rule: one thread.
 class Dialer {
@@ -59,7 +66,7 @@ class Dialer {
   pollfd poll_entry() const;
   // Goes as far as it can without waiting; true once the channel stands. Throws
   // Error(kRendezvous, ..., connection_id().to) when nobody listens there, when the other end hangs
-  // up again and again (as one with another key does) or does not prove that it has the key.
+  // up again and again (KeyRefused as it says) or does not prove that it has the key.
   bool advance();
   // REQUIRES: advance() returned true.
   SecureChannel take();
@@ -109,6 +116,8 @@ class Acceptor {
   Deadline next_expiry() const;
   // Goes as far as it can without waiting; returns the channels that now stand.
   std::vector<Accepted> advance();
+  // The address of who last greeted rightly and did not prove that it has the key, "" for none.
+  const std::string& unproved() const { return unproved_; }
 
  private:
   enum class AcceptStep : uint8_t { kHello, kNonce, kProof, kAnswer };
@@ -136,6 +145,7 @@ class Acceptor {
   int self_;
   uint32_t generation_;
   std::vector<HalfOpen> half_open_;
+  std::string unproved_;
 };
 
 }  // namespace hvdtune

@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <map>
+#include <optional>
 #include <utility>
 
 #include "base/clock.h"
@@ -110,14 +111,20 @@ class MeshBuilder {
 
 SecureChannel dial_store(const MeshOptions& options, Deadline deadline, const StopSignal& stop) {
   const ConnectionId connection_id{Purpose::kStore, options.rank, kStoreRank, options.generation};
+  // Whoever refused the key may have gone when the time is over, which says less.
+  std::optional<KeyRefused> refused;
   for (;;) {
     try {
       return dial(through_interface_of(address_of(options), options.store_address),
                   options.store_port, connection_id, options.key, deadline, stop);
     } catch (const Error& error) {
+      if (const auto* unproved = dynamic_cast<const KeyRefused*>(&error)) refused = *unproved;
       // The server listens again when rank 0 has left the job before, perhaps later than this one.
       const bool may_come = options.generation > 0 && error.code() == ErrorCode::kRendezvous;
-      if (!may_come || deadline.passed()) throw;
+      if (!may_come || deadline.passed()) {
+        if (refused && error.code() != ErrorCode::kShutdown) throw *refused;
+        throw;
+      }
     }
     pollfd stopped{stop.fd(), POLLIN, 0};
     poll(&stopped, 1, deadline.poll_ms(kStoreRetryMs));

@@ -309,9 +309,11 @@ std::string Formation::missing() const {
         phase_ == FormationPhase::kRegister ? ranks_[i].stream.has_value() : ranks_[i].connected;
     if (!there) names += (names.empty() ? "rank " : ", rank ") + std::to_string(i);
   }
-  return (phase_ == FormationPhase::kRegister ? "no word from "
-                                              : "no full set of connections on ") +
-         names + " of " + std::to_string(size_);
+  const std::string of = names + " of " + std::to_string(size_);
+  if (phase_ != FormationPhase::kRegister) return "no full set of connections on " + of;
+  const std::string& unproved = acceptor_.unproved();
+  return "no word from " + of +
+         (unproved.empty() ? "" : "; who connected from " + unproved + " has another key");
 }
 
 }  // namespace

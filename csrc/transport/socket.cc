@@ -1,6 +1,7 @@
 #include "transport/socket.h"
 
 #include <linux/sockios.h>
+#include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
 #include <poll.h>
@@ -156,6 +157,17 @@ size_t Socket::undelivered_bytes() const {
   if (getsockopt(fd(), IPPROTO_TCP, TCP_INFO, &info, &bytes) != 0) return 0;
   if (info.tcpi_state == TCP_CLOSE || ioctl(fd(), SIOCOUTQ, &queued) != 0) return 0;
   return static_cast<size_t>(std::max(queued, 0));
+}
+
+std::string Socket::peer_address() const {
+  Endpoint other;
+  other.bytes = sizeof other.storage;
+  std::array<char, NI_MAXHOST> text{};
+  if (getpeername(fd(), other.get(), &other.bytes) != 0 ||
+      getnameinfo(other.get(), other.bytes, text.data(), text.size(), nullptr, 0, NI_NUMERICHOST)) {
+    return "";
+  }
+  return text.data();
 }
 
 Listener::Listener(const std::string& address, uint16_t port) {

@@ -45,6 +45,8 @@ class Socket {
   void check_answers(uint64_t now_ns);
   // Bytes that the peer's machine has not acknowledged, 0 once the connection is gone.
   size_t undelivered_bytes() const;
+  // The other end's numeric address, "" once the connection is gone.
+  std::string peer_address() const;
 
   int fd() const { return fd_.get(); }
   bool open() const { return fd_.open(); }

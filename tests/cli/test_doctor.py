@@ -100,7 +100,8 @@ _KEY = {"HVDTUNE_KEY": "5a" * 32}
 @pytest.mark.parametrize(
     ("environ", "state", "told"),
     [
-        ({"HVDTUNE_SHARED_FOLDER": "/shared"}, "ok", "a file that rank 0 leaves in /shared"),
+        ({"HVDTUNE_SHARED_FOLDER": "."}, "ok", "a file that rank 0 leaves in ."),
+        ({"HVDTUNE_SHARED_FOLDER": "/nowhere"}, "refused", "in /nowhere: No such file or direc"),
         (_KEY, "ok", "node1, at a port that follows from the job's name, by the key of"),
         (
             _KEY | {"HVDTUNE_RENDEZVOUS_PORT": "4000"},
@@ -110,7 +111,10 @@ _KEY = {"HVDTUNE_KEY": "5a" * 32}
         ({"HVDTUNE_KEY_FILE": "/nowhere/key"}, "refused", "/nowhere/key is not there: make a"),
     ],
 )
-def test_where_the_processes_of_a_launcher_meet_is_told(monkeypatch, environ, state, told):
+def test_where_the_processes_of_a_launcher_meet_is_told(
+    monkeypatch, tmp_path, environ, state, told
+):
+    monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(doctor, "inherited_environ", lambda: _SRUN | _JOB | environ)
     found = next(finding for finding in doctor.examine() if finding.name == "meets at")
     assert found.state == state and told in found.detail + found.advice

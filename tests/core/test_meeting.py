@@ -186,6 +186,31 @@ def test_a_folder_that_is_not_there_is_told(tmp_path):
         meeting.join(config(tmp_path / "nowhere"), pytest.fail)
 
 
+def test_a_folder_that_the_user_has_named_is_not_made(tmp_path):
+    environ = {"HVDTUNE_SHARED_FOLDER": str(tmp_path / "typo"), "HVDTUNE_JOB_ID": "7"}
+    job = Config(meeting=read_meeting_point(environ, point("/", 0).place, tmp_path))
+    with pytest.raises(UsageError, match="typo: No such file or directory; set HVDTUNE_SHARED_"):
+        meeting.join(job, pytest.fail)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_port_of_another_program_is_not_waited_for():
+    """`start` stands in for the core, which finds nobody there that proves himself."""
+    tried = []
+
+    def start(joined):
+        tried.append(joined.start_timeout_s)
+        raise RendezvousError("nobody answers")
+
+    with socket.create_server(("127.0.0.1", 0)) as other:
+        port = other.getsockname()[1]
+        with pytest.raises(RendezvousError) as error:
+            meeting.join(config("/", 0, 3600, key=bytes(32), port=port), start)
+    assert tried == [2]
+    assert f"cannot listen on 127.0.0.1:{port}: Address already in use; nobody" in str(error.value)
+    assert "set HVDTUNE_RENDEZVOUS_PORT, the same for all ranks, to one that" in str(error.value)
+
+
 def test_a_file_that_has_led_to_a_job_leads_to_no_other(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
@@ -238,8 +263,14 @@ def test_the_environment_says_where_the_ranks_meet(tmp_path, environ, job, host,
         ({"HVDTUNE_KEY": "ab"}, "HVDTUNE_KEY is not 64 hexadecimal digits"),
         ({"HVDTUNE_KEY": "z" * 64}, "HVDTUNE_KEY is not 64 hexadecimal digits"),
         ({"HVDTUNE_RENDEZVOUS_PORT": "1"}, "HVDTUNE_RENDEZVOUS_PORT=1 needs a key"),
-        ({"HVDTUNE_RENDEZVOUS_PORT": "x", "HVDTUNE_KEY": _KEY}, "PORT=x is not a whole number"),
-        ({"HVDTUNE_RENDEZVOUS_PORT": "70000", "HVDTUNE_KEY": _KEY}, "PORT=70000 is no port"),
+        (
+            {"HVDTUNE_RENDEZVOUS_PORT": "x", "HVDTUNE_KEY": _KEY},
+            "PORT=x is not a whole number: name one from 1024 to 65535",
+        ),
+        (
+            {"HVDTUNE_RENDEZVOUS_PORT": "70000", "HVDTUNE_KEY": _KEY},
+            "PORT=70000 is no port: name one from 1024 to 65535",
+        ),
         ({"HVDTUNE_KEY_FILE": "/nowhere"}, "HVDTUNE_KEY_FILE=/nowhere is not there"),
     ],
 )
@@ -254,8 +285,17 @@ def test_a_meeting_that_cannot_be_is_refused(tmp_path, environ, sentence):
         (bytes(range(32)), 0o600, ""),
         (bytes(range(32)).hex().encode() + b"\n", 0o600, ""),
         (bytes(32), 0o640, "can be read by others"),
-        (b"short", 0o600, "does not hold a key of 32 bytes"),
-        (b"z" * 64, 0o600, "does not hold a key of 32 bytes"),
+        (
+            b"short",
+            0o600,
+            r"holds no key, but 5 bytes: a key is 32 bytes, .*; make one, by `\(umask",
+        ),
+        (
+            b"z" * 64,
+            0o600,
+            "holds no key, but 64 bytes: a key is 32 bytes, or 64 hexadecimal digits",
+        ),
+        (b"z" * 999, 0o600, "holds no key, but 67 bytes or more: "),
     ],
 )
 def test_a_key_file_holds_bytes_or_digits_and_is_its_users(tmp_path, content, mode, fault):
@@ -268,6 +308,13 @@ def test_a_key_file_holds_bytes_or_digits_and_is_its_users(tmp_path, content, mo
             read_meeting_point(environ, _PLACE, tmp_path)
     else:
         assert read_meeting_point(environ, _PLACE, tmp_path).key == bytes(range(32))
+
+
+def test_a_folder_is_no_key_file(tmp_path):
+    with pytest.raises(
+        UsageError, match=r"cannot be read \(Is a directory\): make a key in a file "
+    ):
+        read_meeting_point({"HVDTUNE_KEY_FILE": str(tmp_path)}, _PLACE, tmp_path)
 
 
 def test_a_key_file_that_is_not_there_is_told_how_to_be_made(tmp_path):

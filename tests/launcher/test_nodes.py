@@ -42,7 +42,10 @@ def admitted(server, key=_KEY, purpose=proof.RANK, number=3, wait_s=5.0):
     def accept():
         connection, _ = server.accept()
         with connection:
-            said.append(proof.accept(connection, key, purpose, number, wait_s))
+            try:
+                said.append(proof.accept(connection, key, purpose, number, wait_s))
+            except proof.UnprovedError:
+                said.append(None)
 
     thread = threading.Thread(target=accept)
     thread.start()
@@ -362,6 +365,13 @@ def test_a_launcher_that_was_told_half_a_place_refuses_it_as_init_does(environ):
     assert refusals[0] == refusals[1]
 
 
+def test_a_launcher_that_was_told_no_size_does_not_launch_a_job_of_its_own():
+    with pytest.raises(
+        UsageError, match=r"^PMIX_RANK is set, but nothing .* HVDTUNE_STARTED_BY=no"
+    ):
+        node_meeting({"PMIX_RANK": "0"})
+
+
 def asked(*words):
     """What `hvdtune run` with these words asks of every node."""
     return asked_alike(app(["run", *words], standalone_mode=False), "run")
@@ -586,6 +596,7 @@ def test_a_node_with_another_key_says_so(nodes):
     ]
     errors = [process.communicate(timeout=100)[1] for process in started]
     assert "no word from node 1 of 2 within 2 s" in errors[0]
+    assert "; who connected from 127.0.0." in errors[0] and "has another key: HVDTUNE_" in errors[0]
     assert "what answers there does not know this node's key" in errors[1]
 
 

@@ -53,7 +53,7 @@ class Job:
         names = ",".join(self.cluster.nodes[number][0] for number in nodes)
         words = [word.format(ranks=len(nodes)) for word in _HABITS[habit]]
         where = [f"--nodes={len(nodes)}", f"--nodelist={names}", "--ntasks-per-node=1"]
-        environ = programs.environ(HVDTUNE_SHARED_FOLDER=str(self.folder / "jobs"))
+        environ = programs.environ(HVDTUNE_SHARED_FOLDER=str(self.folder))
         self._step = subprocess.Popen(
             self.cluster.on(0, "srun", *where, sys.executable, *words, str(self.script)),
             env=environ | self.cluster.environ,

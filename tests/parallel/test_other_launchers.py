@@ -164,7 +164,9 @@ def test_another_key_leads_to_no_job(processes):
     errors = [process.communicate(timeout=100)[1] for process in started]
     assert "no word from rank 1 of 2" in errors[0]
     assert "the rendezvous server" in errors[1]
-    assert "the key has to be the same for all ranks" in errors[1]
+    assert "who connected from 127.0.0.1 has another key" in errors[0]
+    assert "has another key than this process" in errors[1]
+    assert all("has to name the same key everywhere" in error for error in errors)
 
 
 @pytest.mark.slow  # imports torch in torchrun

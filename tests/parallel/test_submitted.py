@@ -59,7 +59,7 @@ def submitted(cluster, tmp_path, *more):
     words = ("submit", "--slurm", "--ranks-per-node", "2", "--time", "5m", "--output", "out.txt")
     done = cluster.run(
         *programs.hvdtune(*words, *more, "train.py", "--note", "it's a $HOME"),
-        env=programs.environ(HVDTUNE_SHARED_FOLDER=str(tmp_path / "jobs")),
+        env=programs.environ(HVDTUNE_SHARED_FOLDER=str(tmp_path)),
         cwd=tmp_path,
     )
     assert done.returncode == 0, done.stderr

@@ -9,8 +9,11 @@ from typing import Final
 
 from hvdtune import parse
 from hvdtune.errors import UsageError
+from hvdtune.plural import counted
 
 KEY_BYTES: Final = 32
+# Of a file: two more than the longest key, in digits and with the end of its line.
+_MOST_BYTES: Final = 2 * KEY_BYTES + 3
 _MAKE: Final = f"openssl rand -hex {KEY_BYTES}"
 _MAKE_FILE: Final = f"by `(umask 077; {_MAKE} > FILE)`"
 
@@ -63,7 +66,7 @@ def _of_descriptor(text: str) -> bytes:
             f"{source} is not open: a program between `hvdtune run` and this one closed the "
             "descriptors it inherited"
         ) from None
-    return _checked(key, source)
+    return _checked(key, source, "`hvdtune run` hands one on: leave the variable to it")
 
 
 def _of_file(path: str) -> bytes:
@@ -78,23 +81,36 @@ def _of_file(path: str) -> bytes:
                     f"the key by now, make another one in a new file, {_MAKE_FILE}"
                 )
             if facts.st_uid not in (os.geteuid(), 0):
-                raise UsageError(f"{source} belongs to another user, who knows the key")
-            content = file.read(2 * KEY_BYTES + 2)
+                raise UsageError(
+                    f"{source} belongs to another user, who knows the key: make one of your own, "
+                    f"{_MAKE_FILE}"
+                )
+            content = file.read(_MOST_BYTES)
     except FileNotFoundError:
         raise UsageError(
             f"{source} is not there: make a key where all hosts can read it, {_MAKE_FILE}"
         ) from None
     except OSError as error:
-        raise UsageError(f"{source}: {error.strerror}") from None
+        raise UsageError(
+            f"{source} cannot be read ({error.strerror}): make a key in a file that you can read "
+            f"on all hosts, {_MAKE_FILE}"
+        ) from None
     if len(content.strip()) == 2 * KEY_BYTES:
         with contextlib.suppress(ValueError):  # else it is no key at all, as is said below
             content = bytes.fromhex(content.decode("ascii"))
-    return _checked(content, source)
+    return _checked(content, source, f"make one, {_MAKE_FILE}")
 
 
-def _checked(key: bytes, source: str) -> bytes:
+def _checked(key: bytes, source: str, advice: str) -> bytes:
     if len(key) != KEY_BYTES:
         raise UsageError(
-            f"{source} does not hold a key of {KEY_BYTES} bytes, as such or as hexadecimal digits"
+            f"{source} holds no key, but {_length(key)}: a key is {KEY_BYTES} bytes, or "
+            f"{2 * KEY_BYTES} hexadecimal digits; {advice}"
         )
     return key
+
+
+def _length(content: bytes) -> str:
+    if len(content) == _MOST_BYTES:
+        return f"{_MOST_BYTES} bytes or more"
+    return counted(len(content), "byte")

@@ -16,6 +16,7 @@ from hvdtune.errors import UsageError
 # Below the ports that the kernel hands out (from 32768), and without torch's 29500.
 FIRST_PORT: Final = 20_000
 PORTS: Final = 9_000
+_A_PORT: Final = "name one from 1024 to 65535, or unset it for one that follows from the job"
 _OF_OTHERS: Final = ("MASTER_PORT", "PET_MASTER_PORT")
 
 
@@ -28,6 +29,7 @@ class MeetingPoint:
         job: the same for all processes that were started together and for no others, "" where
             that is not told.
         folder: where rank 0 leaves a file for the others, if no key was given.
+        is_folder_chosen: whether the user has named the folder, which is not made then.
         key: the user's, b"" for none.
         host: the one at which rank 0 listens, "" where that is not told.
         port: at which rank 0 listens on it, 0 for one that follows from `job`.
@@ -37,6 +39,7 @@ class MeetingPoint:
     place: ToldPlace
     job: str
     folder: Path
+    is_folder_chosen: bool = False
     key: bytes = dataclasses.field(default=b"", repr=False)
     host: str = ""
     port: int = 0
@@ -77,6 +80,7 @@ def read_meeting_point(env: Mapping[str, str], place: ToldPlace, cache: Path) ->
         dataclasses.replace(place, hosts=hosts),
         job=env.get("HVDTUNE_JOB_ID") or place.job,
         folder=Path(env.get("HVDTUNE_SHARED_FOLDER") or cache / "jobs"),
+        is_folder_chosen=bool(env.get("HVDTUNE_SHARED_FOLDER")),
         key=key,
         host=env.get("HVDTUNE_RENDEZVOUS_HOST") or next(iter(hosts), ""),
         port=port,
@@ -92,9 +96,9 @@ def chosen_port(env: Mapping[str, str]) -> int:
     try:
         port = parse.count(text)
     except ValueError as error:
-        raise UsageError(f"HVDTUNE_RENDEZVOUS_PORT={text} {error}") from None
+        raise UsageError(f"HVDTUNE_RENDEZVOUS_PORT={text} {error}: {_A_PORT}") from None
     if port > 65535:
-        raise UsageError(f"HVDTUNE_RENDEZVOUS_PORT={text} is no port")
+        raise UsageError(f"HVDTUNE_RENDEZVOUS_PORT={text} is no port: {_A_PORT}")
     return port
 
 

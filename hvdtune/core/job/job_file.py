@@ -57,12 +57,16 @@ class OfferedError(Exception):
 
 
 class JobFile:
-    """The file of one job in a folder of the user's own that the hosts share."""
+    """The file of one job in a folder of the user's own that the hosts share.
 
-    def __init__(self, folder: Path, job: str) -> None:
+    Args:
+        makes_folder: whether rank 0 makes the folder if it is not there.
+    """
+
+    def __init__(self, folder: Path, job: str, *, makes_folder: bool = True) -> None:
         digest = hashlib.blake2b(job.encode(), digest_size=8).hexdigest()
         readable = re.sub(r"[^A-Za-z0-9.]+", "-", job)[:40].strip("-.")
-        self._folder = folder
+        self._folder, self._makes_folder = folder, makes_folder
         self.path = folder / f"{readable}-{digest}.json"
 
     @contextlib.contextmanager
@@ -74,7 +78,8 @@ class JobFile:
         nonce = secrets.token_hex(_NONCE_BYTES)
         text = json.dumps({"address": address, "key": key.hex(), "nonce": nonce})
         try:
-            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if self._makes_folder:
+                self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             self.require_folder()
             self._forget_old_ones()
             self._add(text)
@@ -88,9 +93,10 @@ class JobFile:
                 self.path.unlink(missing_ok=True)
 
     def require_folder(self) -> None:
-        """Raises UsageError for a folder that is there, but is a link or open to others."""
+        """Raises UsageError for a folder that is a link or open to others, or that is not there
+        though nobody makes it."""
         try:
-            if self.has_folder:
+            if self.has_folder or not self._makes_folder:
                 own_files.require_own(self._folder, advice="")
         except OSError as error:
             raise self._not_left(error) from None
@@ -126,7 +132,7 @@ class JobFile:
 
     @property
     def has_folder(self) -> bool:
-        """Whether the folder is there, which rank 0 makes if it is not."""
+        """Whether the folder is there."""
         return self._folder.is_dir()
 
     def read(self) -> Offer | None:

@@ -40,11 +40,11 @@ _LOOPBACK: Final = "127.0.0.1"
 _FIRST_LOOK_S: Final = 0.02
 _LAST_LOOK_S: Final = 1.0
 # Another rank 0 answers in a round trip; a program that is none of ours may say nothing.
-_TWIN_S: Final = 10.0
+_TWIN_S: Final = 2.0
 _TWICE: Final = "if the others run already, one of them was told the same rank"
-_BY_PORT: Final = (
-    "the key has to be the same for all ranks; HVDTUNE_RENDEZVOUS_HOST and HVDTUNE_RENDEZVOUS_PORT "
-    f"name another place to meet; {_TWICE}"
+SAME_KEY: Final = "HVDTUNE_KEY_FILE or HVDTUNE_KEY has to name the same key everywhere"
+_ELSEWHERE: Final = (
+    "HVDTUNE_RENDEZVOUS_HOST and HVDTUNE_RENDEZVOUS_PORT name another place to meet; " + _TWICE
 )
 _WITHOUT_KEY: Final = "HVDTUNE_KEY to the same key everywhere"
 _WITH_KEY: Final = "HVDTUNE_RENDEZVOUS_HOST to the host of rank 0, where the key is enough"
@@ -80,13 +80,15 @@ def join(config: Config, start: Start[T]) -> tuple[Config, T]:
             return _lead(config, point, start)
         return _follow(config, point, start)
     except RendezvousError as error:
-        hint = f"{_BY_PORT}; {_HINT}" if rank != 0 and point.is_by_port else _HINT
-        raise RendezvousError(f"{error} ({_who(point)}; {hint})") from None
+        keyed = [SAME_KEY] if point.key else []
+        placed = [_ELSEWHERE] if rank != 0 and point.is_by_port else []
+        said = "; ".join([_who(point), *keyed, *placed, _HINT])
+        raise RendezvousError(f"{error} ({said})") from None
 
 
 def require_meetable(point: MeetingPoint) -> None:
     """Raises UsageError as `join` does, for what can be known without waiting for others."""
-    file = JobFile(point.folder, _job_of(point))
+    file = _file_of(point, _job_of(point))
     if not point.is_by_port:
         file.require_folder()
 
@@ -127,7 +129,7 @@ def opening(point: MeetingPoint, address: str, count: int, part: str = "") -> Op
     bind_host = _listening_address(point, address)
     if point.is_by_port:
         return Opening(bind_host, point.port_of(job), key)
-    return Opening(bind_host, 0, key, JobFile(point.folder, job), bool(point.key))
+    return Opening(bind_host, 0, key, _file_of(point, job), bool(point.key))
 
 
 def find_leader(
@@ -144,9 +146,8 @@ def find_leader(
         host = _address_of_rank_0(point, address)
         where = f"[{host}]" if ":" in host else host
         return f"{where}:{point.port_of(job)}", _derived(point.key, job, count)
-    offer = _await_offer(
-        JobFile(point.folder, job), timeout_s, _WITH_KEY if point.key else _WITHOUT_KEY
-    )
+    without_file = _WITH_KEY if point.key else _WITHOUT_KEY
+    offer = _await_offer(_file_of(point, job), timeout_s, without_file)
     _met.add(offer.nonce)
     return offer.address, _derived(point.key, job, count) if point.key else offer.key
 
@@ -155,7 +156,8 @@ def _lead(config: Config, point: MeetingPoint, start: Start[T]) -> tuple[Config,
     """Rank 0: opens the rendezvous, tells the others, and goes when all are there.
 
     Where another process has done so for the same job, it joins that one as a second rank 0: there
-    both are refused, by a sentence that names both.
+    both are refused, by a sentence that names both. Another program that has the port answers
+    nothing, or not as rank 0 does, and is not waited for.
     """
     how = opening(point, config.address, config.generation)
     wait_s = config.start_timeout_s
@@ -168,7 +170,10 @@ def _lead(config: Config, point: MeetingPoint, start: Start[T]) -> tuple[Config,
         try:
             return _follow(hasty, point, start)
         except RendezvousError as error:
-            raise RendezvousError(f"{taken}; {error}") from None
+            raise RendezvousError(
+                f"{taken}; {error}; unless another rank 0 of this job has that port, set "
+                "HVDTUNE_RENDEZVOUS_PORT, the same for all ranks, to one that is free"
+            ) from None
     with contextlib.closing(channel):
         try:
             with how.offered(channel.address):
@@ -214,6 +219,10 @@ def _job_of(point: MeetingPoint) -> str:
             "all ranks and another one for each job"
         )
     return f"{place.dialect}/{name}"
+
+
+def _file_of(point: MeetingPoint, job: str) -> JobFile:
+    return JobFile(point.folder, job, makes_folder=not point.is_folder_chosen)
 
 
 def _derived(key: bytes, job: str, count: int) -> bytes:

@@ -39,6 +39,10 @@ FIRST: Final = 0
 _NODE: Final = struct.Struct(">I")
 
 
+class UnprovedError(LaunchError):
+    """The other end has not proved that it has the key."""
+
+
 class CutOffError(LaunchError):
     """The other end has hung up before anything was proved, perhaps to make room for another."""
 
@@ -76,8 +80,11 @@ def dial(
 def accept(
     connection: socket.socket, key: bytes, purpose: bytes, number: int, timeout_s: float
 ) -> bytes | None:
-    """The session key; None for an end that has not proved that it has the key and means `number`,
-    this node's."""
+    """The session key; None for an end that hangs up, does not speak so or means something else.
+
+    Raises UnprovedError for one that has not proved that it has the key and means `number`, this
+    node's.
+    """
     deadline_s = time.monotonic() + timeout_s
     try:
         hello = _receive(connection, len(purpose) + NONCE_BYTES, deadline_s)
@@ -88,10 +95,10 @@ def accept(
         words = hello + nonce + _NODE.pack(number)
         said = _receive(connection, hashlib.sha256().digest_size, deadline_s)
         if not hmac.compare_digest(said, _prove(key, _DIALER, words)):
-            return None
+            raise UnprovedError("it has another key")
         connection.sendall(_prove(key, _ACCEPTOR, words))
         connection.settimeout(None)
-    except (OSError, LaunchError):
+    except (OSError, CutOffError):
         return None
     return _prove(key, _SESSION, words)
 

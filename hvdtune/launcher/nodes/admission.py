@@ -23,8 +23,8 @@ class Admission:
     At most `MOST_HALF_OPEN` connections are there whose other end has not proved itself yet. For a
     further one the oldest of them is closed; whoever that was may come again.
 
-    Thread rule: `close` once, by the thread that made it. `_lock` guards `_half_open` and
-    `_is_closed`.
+    Thread rule: `close` once, by the thread that made it. `_lock` guards `_half_open`, `_is_closed`
+    and `_unproved`.
     """
 
     def __init__(
@@ -41,8 +41,15 @@ class Admission:
         self._lock = threading.Lock()
         self._half_open: list[socket.socket] = []  # the oldest first
         self._is_closed = False
+        self._unproved = ""
         self._thread = threading.Thread(target=self._listen, name="hvdtune-admission", daemon=True)
         self._thread.start()
+
+    @property
+    def unproved(self) -> str:
+        """The address of who last showed that it has another key, "" for none."""
+        with self._lock:
+            return self._unproved
 
     def close(self) -> None:
         """Closes the listener, and the connections that have proved nothing yet."""
@@ -57,7 +64,7 @@ class Admission:
     def _listen(self) -> None:
         while True:
             try:
-                connection, _ = self._listener.accept()
+                connection, address = self._listener.accept()
             except OSError:
                 with self._lock:
                     if self._is_closed:
@@ -68,11 +75,16 @@ class Admission:
                 if len(self._half_open) >= MOST_HALF_OPEN:
                     _hang_up(self._half_open.pop(0))  # its thread closes it
                 self._half_open.append(connection)
-            threading.Thread(target=self._try, args=(connection,), daemon=True).start()
+            threading.Thread(target=self._try, args=(connection, address[0]), daemon=True).start()
 
-    def _try(self, connection: socket.socket) -> None:
-        session = proof.accept(connection, *self._meant, _HANDSHAKE_S)
+    def _try(self, connection: socket.socket, address: str) -> None:
+        session, unproved = None, ""
+        try:
+            session = proof.accept(connection, *self._meant, _HANDSHAKE_S)
+        except proof.UnprovedError:
+            unproved = address
         with self._lock:
+            self._unproved = unproved or self._unproved
             # One that has made room has been closed, whatever it has proved meanwhile.
             is_known = connection in self._half_open and session is not None
             with contextlib.suppress(ValueError):

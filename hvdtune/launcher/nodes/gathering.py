@@ -28,6 +28,8 @@ from hvdtune.launcher.spawn import sealed_file
 from hvdtune.plural import counted
 
 _HELLO_S: Final = 5.0
+# Another launcher of this job answers in a round trip; another program may say nothing.
+_TWIN_S: Final = 2.0
 # A connection and its session key.
 _Proved = tuple[socket.socket, bytes]
 _Found = tuple[NodeFacts, ControlConnection]
@@ -178,7 +180,7 @@ def _meet(roll: _Roll, how: meeting.Opening, timeout_s: float) -> list[_Found]:
     where = f"[{how.bind_host}]" if family == socket.AF_INET6 else how.bind_host
     try:
         with contextlib.closing(admission), how.offered(f"{where}:{port}"):
-            _await_nodes(roll, came, timeout_s)
+            _await_nodes(roll, came, admission, timeout_s)
         while not came.empty():  # in the moment before the door was closed
             roll.add(came.get())
     except OfferedError as first:
@@ -196,7 +198,7 @@ def _meet(roll: _Roll, how: meeting.Opening, timeout_s: float) -> list[_Found]:
 def _said_to_a_second(address: tuple[str, int], key: bytes, itself: NodeFacts) -> str:
     """What the first node says, as which this one came, too; "" where none is at this address."""
     try:
-        proved = proof.dial(address, key, proof.CONTROL, proof.FIRST, _HELLO_S)
+        proved = proof.dial(address, key, proof.CONTROL, proof.FIRST, _TWIN_S)
     except (OSError, LaunchError):
         return ""
     with contextlib.closing(ControlConnection(*proved, dialed=True)) as control:
@@ -208,16 +210,20 @@ def _said_to_a_second(address: tuple[str, int], key: bytes, itself: NodeFacts) -
     return ""
 
 
-def _await_nodes(roll: _Roll, came: queue.SimpleQueue[_Proved], timeout_s: float) -> None:
+def _await_nodes(
+    roll: _Roll, came: queue.SimpleQueue[_Proved], admission: Admission, timeout_s: float
+) -> None:
     deadline_s = time.monotonic() + timeout_s
     while roll.missing:
         try:
             proved = came.get(timeout=max(0.001, deadline_s - time.monotonic()))
         except queue.Empty:
             missing = ", ".join(map(str, roll.missing))
+            other = admission.unproved
+            why = f"; who connected from {other} has another key: {meeting.SAME_KEY}"
             raise LaunchError(
                 f"no word from node {missing} of {roll.size} within {timeout_s:g} s "
-                "(--start-timeout)"
+                f"(--start-timeout){why if other else ''}"
             ) from None
         roll.add(proved)
 

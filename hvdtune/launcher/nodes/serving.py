@@ -73,7 +73,8 @@ def _connected(leader: tuple[str, int], key: bytes, timeout_s: float) -> Control
             refused = refused or isinstance(error, LaunchError)
             if time.monotonic() > deadline_s:
                 # Afterwards there may be nobody any more, which says less.
-                why = "what answers there does not know this node's key" if refused else error
+                unknown = f"what answers there does not know this node's key: {meeting.SAME_KEY}"
+                why = unknown if refused else error
                 raise LaunchError(
                     f"no connection with the launcher on the first node, {leader[0]} port "
                     f"{leader[1]}, within {timeout_s:g} s (--start-timeout): {why}"

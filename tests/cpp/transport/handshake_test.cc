@@ -143,7 +143,13 @@ TEST(each_connection_has_its_own_session_key) {
 
 TEST(a_wrong_key_sees_a_random_number_and_a_closed_socket) {
   Door door;
-  CHECK_THROWS(ErrorCode::kRendezvous, dial_door(door, kConnectionId, kOtherKey));
+  try {
+    dial_door(door, kConnectionId, kOtherKey);
+    CHECK(false);
+  } catch (const KeyRefused& error) {
+    CHECK(error.code() == ErrorCode::kRendezvous);
+    CHECK_EQ(error.rank(), 1);
+  }
   check_works(door);
 }
 

@@ -4,6 +4,7 @@
 #include <cstring>
 #include <functional>
 #include <future>
+#include <optional>
 #include <string>
 #include <thread>
 #include <vector>
@@ -370,6 +371,42 @@ TEST(the_deadline_lists_the_missing_ranks) {
   const std::string text = failure_of(there);
   CHECK(contains(text, "no word from rank 0, rank 1, rank 3 of 4"));
   CHECK_THROWS(ErrorCode::kRendezvous, server.channels());
+}
+
+TEST(who_waits_is_told_of_one_with_another_key) {
+  Server server(2, std::chrono::milliseconds(300));
+  const StopSignal stop;
+  const MeshOptions options = server.options(0, 2, "a");
+  CHECK_THROWS(ErrorCode::kRendezvous,
+               dial("127.0.0.1", options.store_port, {Purpose::kStore, 1, kStoreRank, 0}, {4},
+                    soon(), stop));
+  std::future<Mesh> there = start(options, stop);
+  CHECK(contains(failure_of(there),
+                 "no word from rank 1 of 2; who connected from 127.0.0.1 has another key"));
+  CHECK_THROWS(ErrorCode::kRendezvous, server.channels());
+}
+
+TEST(one_with_another_key_says_so_though_nobody_listens_any_more) {
+  std::optional<Listener> listener("127.0.0.1");
+  const StopSignal stop;
+  MeshOptions options;
+  options.size = 2;
+  options.rank = 1;
+  options.generation = 1;
+  options.store_port = listener->port();
+  options.start_timeout = std::chrono::seconds(1);
+  std::future<Mesh> refused = start(options, stop);
+  for (int i = 0; i < 5; ++i) {
+    wait_ready(listener->fd(), POLLIN, soon(), stop, "accept");
+    Socket socket = std::move(listener->try_accept().value());
+    Hello hello{};
+    Digest proof{};
+    testing::recv_all(socket, hello.data(), hello.size(), soon(), stop);
+    socket.send_all(hello.data(), sizeof(Nonce), soon(), stop);
+    testing::recv_all(socket, proof.data(), proof.size(), soon(), stop);
+  }
+  listener.reset();
+  CHECK(contains(failure_of(refused), "has another key than this process"));
 }
 
 TEST(two_of_the_same_rank_are_both_told_while_another_is_missing) {
