@@ -204,7 +204,6 @@ def test_every_dialect_has_a_case():
         {"TF_CONFIG": '{"cluster": {"worker": ["a:1"]}}'},
         {"CLUSTER_SPEC": cluster(_POOLS, "workerpool2", 0)},
         {"CLUSTER_SPEC": "{}"},
-        {"CLUSTER_SPEC": "m4.large"},
         {"SM_CURRENT_HOST": "b"},
         {"SM_HOSTS": '["a"]'},
         {"AZUREML_NODE_COUNT": "1"},
@@ -215,7 +214,7 @@ def test_every_dialect_has_a_case():
     ids=[
         "nothing", "script-of-sbatch", "step-of-sbatch", "shell-of-salloc", "no-task",
         "torch-for-its-tasks", "torch-alone", "parameter-server", "evaluator", "another-TF_CONFIG",
-        "no-cluster", "cluster-of-one", "reduction-server", "no-pools", "another-CLUSTER_SPEC",
+        "no-cluster", "cluster-of-one", "reduction-server", "no-pools",
         "host-without-others", "one-host", "azure-alone", "kubeflow-alone", "said-so",
         "said-so-of-torch",
     ],
@@ -274,6 +273,12 @@ _IMPOSSIBLE = [
         "TF_CONFIG names the tasks chief 0, worker 0, worker 1, but not which of them",
     ),
     ({"TF_CONFIG": "worker=a"}, "TF_CONFIG is not JSON: worker=a"),
+    ({"TF_CONFIG": "[]"}, "TF_CONFIG is not an object with a cluster: []"),
+    ({"TF_CONFIG": '{"cluster": 3}'}, 'TF_CONFIG is not an object with a cluster: {"cluster": 3}'),
+    (
+        {"CLUSTER_SPEC": "m4.large"},
+        "CLUSTER_SPEC is not JSON: m4.large: set it right, or HVDTUNE_STARTED_BY=none for a",
+    ),
     (
         {"CLUSTER_SPEC": cluster(_POOLS, "workerpool1", 5)},
         "CLUSTER_SPEC says that this process is workerpool1 5, but its cluster has only",
@@ -430,6 +435,17 @@ def test_a_short_form_of_too_many_hosts_is_refused(expand, text):
             "HVDTUNE_STARTED_BY=none for a process alone",
         ),
         ({"PMI_RANK": "1", "PMI_SIZE": "9" * 23}, f"PMI_SIZE={'9' * 23} is more than 1000000"),
+        *(
+            (
+                {"PMI_RANK": rank, "PMI_SIZE": "2"},
+                f"PMI_RANK={rank} {fault}: set it right, or HVDTU",
+            )
+            for rank, fault in (
+                ("x", "is not a whole number"),
+                ("-1", "is negative"),
+                ("2", "is not a rank of PMI_SIZE=2"),
+            )
+        ),
         (
             _SRUN | {"SLURM_STEP_NODELIST": "n[1-99999999999]"},
             "SLURM_STEP_NODELIST=n[1-99999999999] has more than 100000 hosts: set it right, or",
@@ -524,5 +540,7 @@ def test_a_place_names_each_variable_that_told_it_once(environ, told_by):
     ],
 )
 def test_a_rank_without_a_size_is_no_matter_of_plugins(told, missing):
-    with pytest.raises(UsageError, match=f"^{told} is set, but not {missing}, although .* both$"):
+    with pytest.raises(
+        UsageError, match=f"^{told} is set, but not {missing}, although .* both: set"
+    ):
         Config.from_environ({told: "2"}, ())

@@ -9,7 +9,7 @@ import pytest
 from hvdtune.core.config.environment import Config, MpiLauncher
 from hvdtune.core.mpi import startup as joining
 from hvdtune.core.mpi.mpi_library import Choice, is_of_flavour, parse_version
-from hvdtune.errors import HvdtuneError, UsageError
+from hvdtune.errors import HvdtuneError, RendezvousError, UsageError
 from tests.mpi.conftest import OPENMPI_SLOW
 
 STARTED = Config(mpi_launcher=MpiLauncher("openmpi", 2))
@@ -97,7 +97,7 @@ def test_mpi_where_it_cannot_be_is_refused(config, comm, part_of_text):
             *("auto", "hvdtune", MpiLauncher("openmpi", 4)),
         ),
         ({"PMI_SIZE": "3", "PMI_RANK": "0"}, "auto", "hvdtune", MpiLauncher("mpich", 3)),
-        ({"PMIX_RANK": "1"}, "auto", "hvdtune", MpiLauncher("", 0)),
+        ({"PMIX_RANK": "1"}, "auto", "hvdtune", MpiLauncher("", 0, 1)),
         ({"HOROVOD_CPU_OPERATIONS": "MPI"}, "auto", "mpi", None),
         ({"HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "ccl"}, *("hvdtune",) * 2, None),
         ({"HVDTUNE_CONTROLLER": "mpi", "HOROVOD_CONTROLLER": "gloo"}, "mpi", "hvdtune", None),
@@ -183,3 +183,35 @@ def test_too_few_threads_for_data_are_refused(mpi):
     done = mpi.mpirun(2, "few_threads.py", HVDTUNE_CPU_OPERATIONS="mpi")
     assert done.stdout.count("initialised with MPI_THREAD_") == 2, done.stdout + done.stderr
     assert done.returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("launcher", "size", "sentence"),
+    [
+        (
+            MpiLauncher("", 0, 1),
+            1,
+            "as rank 1, but .* says that it is alone: .* or set HVDTUNE_STARTED_BY=none",
+        ),
+        (
+            MpiLauncher("openmpi", 2, 0),
+            1,
+            "as rank 0 of 2, but .* set HVDTUNE_CONTROLLER=hvdtune to do without MPI, or HVDT",
+        ),
+        (MpiLauncher("openmpi", 2, 0), 2, None),
+        (MpiLauncher("", 0, 0), 1, None),
+        (MpiLauncher("mpich", 1, 0), 1, None),
+    ],
+)
+def test_who_was_told_of_others_does_not_go_on_alone_by_mpi(monkeypatch, launcher, size, sentence):
+    class Library:
+        def world_place(self):
+            return 0, size
+
+        def duplicate(self, *_):
+            raise RendezvousError("goes on")
+
+    monkeypatch.setattr(joining, "_open", lambda config: Library())
+    refusal = UsageError if sentence else RendezvousError
+    with pytest.raises(refusal, match=sentence or "goes on"):
+        joining.join(Config(mpi_launcher=launcher), None)

@@ -14,6 +14,8 @@ from hvdtune import parse
 from hvdtune.errors import UsageError
 
 Environ = Mapping[str, str]
+# The end of a sentence about a variable that cannot be.
+REMEDY: Final = "set it right, or HVDTUNE_STARTED_BY=none for a process alone"
 T = TypeVar("T")
 
 _BRACKETS: Final = re.compile(r"([^\[\],]*)\[([^\]]*)\]")
@@ -59,10 +61,16 @@ class ToldPlace:
         if (self.rank is None) == (self.size is None):
             return
         if not self.size_by:
-            raise UsageError(f"{self.rank_by} is set, but nothing says how many ranks there are")
+            raise UsageError(
+                f"{self.rank_by} is set, but nothing says how many ranks there are: start them by "
+                "what says it, as mpirun and srun do, or set HVDTUNE_STARTED_BY=none for a "
+                "process alone"
+            )
         names = [self.rank_by, self.size_by]
         told, missing = names if self.size is None else names[::-1]
-        raise UsageError(f"{told} is set, but not {missing}, although {self.title} sets both")
+        raise UsageError(
+            f"{told} is set, but not {missing}, although {self.title} sets both: {REMEDY}"
+        )
 
     @property
     def is_on_one_host(self) -> bool:
@@ -87,8 +95,9 @@ class Dialect:
     because their launcher starts this one, or is started by it to reach other hosts. `place`
     derives rank and size where no variable has them as such. `fault` says what is wrong where the
     dialect does not tell a place although its variables say that there are several processes, or
-    cannot be, "" for nothing. `mpi` is the flavour of MPI that has such ranks, None for none. A
-    dialect that does not form jobs is read by scripts only.
+    cannot be, "" for nothing. `remedy` is what to do about a number that cannot be. `mpi` is the
+    flavour of MPI that has such ranks, None for none. A dialect that does not form jobs is read by
+    scripts only.
     """
 
     name: str
@@ -106,6 +115,7 @@ class Dialect:
     place: Callable[[Environ], dict[str, int]] | None = None
     present: Callable[[Environ], bool] | None = None
     fault: Callable[[Environ], str] = _nothing
+    remedy: str = REMEDY
     hides: frozenset[str] = frozenset()
     is_node: bool = False
     mpi: str | None = None
@@ -123,7 +133,7 @@ class Dialect:
         derived = self.place(env) if self.place else {}
 
         def number(field: str, names: tuple[str, ...]) -> int | None:
-            return derived[field] if field in derived else whole_of(env, names)
+            return derived[field] if field in derived else whole_of(env, names, self.remedy)
 
         told = ToldPlace(
             self.name,
@@ -144,7 +154,10 @@ class Dialect:
         )
         if told.rank is not None and told.size is not None and told.rank >= told.size:
             what = "a number of a host, from 0 on, of" if told.is_node else "a rank of"
-            raise UsageError(f"{told.rank_by}={told.rank} is not {what} {told.size_by}={told.size}")
+            raise UsageError(
+                f"{told.rank_by}={told.rank} is not {what} {told.size_by}={told.size}: "
+                f"{self.remedy}"
+            )
         return told
 
 
@@ -153,18 +166,18 @@ def first_of(env: Environ, names: tuple[str, ...]) -> str:
     return next((env[name] for name in names if env.get(name)), "")
 
 
-def whole_of(env: Environ, names: tuple[str, ...]) -> int | None:
+def whole_of(env: Environ, names: tuple[str, ...], remedy: str = REMEDY) -> int | None:
     """The number in the first of these variables that is set. Raises UsageError naming it."""
     for name in names:
         if env.get(name):
             try:
                 number = parse.whole(env[name])
             except ValueError as error:
-                raise UsageError(f"{name}={env[name]} {error}") from None
+                raise UsageError(f"{name}={env[name]} {error}: {remedy}") from None
             if number > MOST_RANKS:
                 raise UsageError(
-                    f"{name}={env[name]} is more than {MOST_RANKS}, the most ranks of a job: set "
-                    "it right, or HVDTUNE_STARTED_BY=none for a process alone"
+                    f"{name}={env[name]} is more than {MOST_RANKS}, the most ranks of a job: "
+                    f"{remedy}"
                 )
             return number
     return None
@@ -193,10 +206,7 @@ def _in_short_form(
         return expand(first_of(env, names))
     except ValueError as error:
         name = _name_of(env, names)
-        raise UsageError(
-            f"{name}={env[name]} {error}: set it right, or HVDTUNE_STARTED_BY=none for a process "
-            "alone"
-        ) from None
+        raise UsageError(f"{name}={env[name]} {error}: {REMEDY}") from None
 
 
 def joined(env: Environ, *names: str) -> str:

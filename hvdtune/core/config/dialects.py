@@ -13,6 +13,7 @@ from dataclasses import replace
 from typing import Final
 
 from hvdtune.core.config.dialect import (
+    REMEDY,
     Dialect,
     Environ,
     ToldPlace,
@@ -109,12 +110,6 @@ def _sagemaker_job(env: Environ) -> str:
 
 def _vertex(env: Environ) -> tuple[int, tuple[str, ...]] | None:
     return cluster(env, "CLUSTER_SPEC", _POOLS)
-
-
-def _vertex_fault(env: Environ) -> str:
-    # The name is no platform's own, so what is no JSON is another program's.
-    is_json = document(env, "CLUSTER_SPEC") is not None
-    return cluster_fault(env, "CLUSTER_SPEC", _POOLS) if is_json else ""
 
 
 def _tensorflow(env: Environ) -> tuple[int, tuple[str, ...]] | None:
@@ -217,6 +212,7 @@ DIALECTS: Final = (
         host=("HVDTUNE_HOST",),
         job=lambda env: env.get("HVDTUNE_RENDEZVOUS", ""),
         present=lambda env: bool(env.get("HVDTUNE_RENDEZVOUS")),
+        remedy="`hvdtune run` sets it for its ranks; unset it elsewhere",
         hides=_SCHEDULERS | _MPI | {"horovod", "torchrun", "torch"},
     ),
     Dialect(
@@ -405,7 +401,7 @@ DIALECTS: Final = (
         job=lambda env: env.get("CLOUD_ML_JOB_ID", ""),
         place=lambda env: _number_and_size(_vertex(env)),
         present=lambda env: _vertex(env) is not None,
-        fault=_vertex_fault,
+        fault=lambda env: cluster_fault(env, "CLUSTER_SPEC", _POOLS),
         is_node=True,
     ),
     Dialect(
@@ -444,7 +440,7 @@ def recognise(env: Environ, *, forming: bool = False) -> ToldPlace | None:
     found = [told for row in DIALECTS if (told := row.read(env)) is not None]
     if not found:
         if fault := next(filter(None, (row.fault(env) for row in DIALECTS)), ""):
-            raise UsageError(f"{fault}: set it right, or {STARTED_BY}=none for a process alone")
+            raise UsageError(f"{fault}: {REMEDY}")
         return None
     found = [told for told in found if told.dialect not in _ROWS[found[0].dialect].hides]
     for other in found[1:]:

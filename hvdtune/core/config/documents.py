@@ -68,8 +68,13 @@ def cluster_fault(env: Environ, name: str, kinds: tuple[str, ...]) -> str:
     A cluster without tasks of these kinds is one of another program's, or nobody's. A task of
     another kind, as a parameter server is, takes no part.
     """
-    if env.get(name) and document(env, name) is None:
+    if not env.get(name):
+        return ""
+    whole = document(env, name)
+    if whole is None:
         return _not_json(env, name)
+    if not isinstance(whole, dict) or not isinstance(whole.get("cluster", {}), dict):
+        return f"{name} is not an object with a cluster: {env[name][:_SHOWN]}"
     listed, own = _tasks(env, name, kinds), _own_task(env, name)
     if not listed or own in listed:
         return ""

@@ -51,10 +51,12 @@ T = TypeVar("T")
 @dataclasses.dataclass(frozen=True)
 class MpiLauncher:
     """What started this process. `flavour` is "openmpi", "mpich" (and all that share its ABI) or
-    "" for one of these; `size` is the number of processes, 0 where that is not told."""
+    "" for one of these; `size` is the number of processes, 0 where that is not told, and `rank`
+    this one's."""
 
     flavour: str
     size: int
+    rank: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
@@ -175,7 +177,10 @@ class Config:
         rank = _read(env, "HVDTUNE_RANK", parse.whole, 0)
         size = _read(env, "HVDTUNE_SIZE", parse.whole, 1)
         if not 0 <= rank < size:
-            raise UsageError(f"HVDTUNE_RANK={rank} is not a rank of HVDTUNE_SIZE={size}")
+            raise UsageError(
+                f"HVDTUNE_RANK={rank} is not a rank of HVDTUNE_SIZE={size}: `hvdtune run` sets "
+                "both for its ranks; unset them elsewhere"
+            )
         address, port = _read(env, "HVDTUNE_RENDEZVOUS", parse.endpoint, ("", 0))
         if size > 1 and port == 0:
             raise UsageError(f"HVDTUNE_SIZE={size} needs HVDTUNE_RENDEZVOUS: use `hvdtune run`")
@@ -257,6 +262,20 @@ def launch_defaults(
     return Config._read(env | {"HVDTUNE_LOCAL_SIZE": str(local_size)}, None)
 
 
+def thread_cores(given: Mapping[str, str]) -> tuple[str, tuple[int, ...]]:
+    """The cores that `given`, then the environment name for the threads of a host's ranks.
+
+    Returns what has named them, as `NAME=VALUE`, and the cores; "" and () where nothing has. Raises
+    UsageError for what names no cores.
+    """
+    env = {**own_environ(), **given}
+    own = "HVDTUNE_THREAD_AFFINITY"
+    cores: tuple[int, ...] = _read(env, own, parse.wholes, ())
+    names = (own, *(term.variable for term in variables.standing_for(own)))
+    source = next((f"{name}={env[name]}" for name in names if env.get(name)), "")
+    return source, cores
+
+
 def node_meeting(environ: Mapping[str, str] | None = None) -> MeetingPoint | None:
     """Where the launchers meet of which a scheduler has started one on each of several hosts.
 
@@ -269,7 +288,8 @@ def node_meeting(environ: Mapping[str, str] | None = None) -> MeetingPoint | Non
     place = dialects.recognise(env, forming=True)
     if place is None or env.get("HVDTUNE_RENDEZVOUS"):
         return None
-    if not _is_complete(place) or place.size == 1:
+    place.require_complete()  # a launcher has no MPI to ask for what is not told
+    if place.size in (None, 1):
         return None
     is_one_for_each = place.is_node or place.local_size == 1 or place.cross_size == place.size
     return _meeting(env, place) if is_one_for_each else None
@@ -447,7 +467,7 @@ def _mpi_launcher(place: ToldPlace) -> MpiLauncher | None:
     from hvdtune.core.config import dialects
 
     flavour = dialects.mpi_flavour(place)
-    return None if flavour is None else MpiLauncher(flavour, place.size or 0)
+    return None if flavour is None else MpiLauncher(flavour, place.size or 0, place.rank or 0)
 
 
 def _read(env: Mapping[str, str], name: str, parse_text: Callable[[str], T], default: T) -> T:

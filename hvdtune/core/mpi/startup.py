@@ -103,10 +103,13 @@ def join(config: Config, comm: object) -> Place:
         comm: None for all that mpirun started, an mpi4py communicator, or ranks of the world.
 
     Raises:
-        UsageError: no plugin, no such communicator, or too few threads for MPI to carry data.
+        UsageError: no plugin, no such communicator, too few threads for MPI to carry data, or a
+            launcher told of more processes than MPI knows.
         RendezvousError: not every rank came within the start timeout.
     """
     library = _open(config)
+    if config.mpi_launcher is not None and comm is None:
+        _require_company(config.mpi_launcher, library.world_place()[1])
     if config.cpu_operations == "mpi" and (level := library.threads()) != MULTIPLE:
         raise UsageError(
             "HVDTUNE_CPU_OPERATIONS=mpi calls MPI from a thread of its own and needs "
@@ -239,6 +242,19 @@ def _open(config: Config) -> Any:
         _library.initialize()
         atexit.register(_finalize)
     return _library
+
+
+def _require_company(launcher: MpiLauncher, size: int) -> None:
+    """Raises UsageError where MPI has started alone in a process that was told of others."""
+    if size > 1 or (launcher.rank == 0 and launcher.size <= 1):
+        return
+    of = f" of {launcher.size}" if launcher.size else ""
+    without = "set HVDTUNE_CONTROLLER=hvdtune to do without MPI, or " if launcher.size else "set "
+    raise UsageError(
+        f"this process was started as rank {launcher.rank}{of}, but "
+        f"{mpi_library.loaded_library() or 'MPI'} says that it is alone: start the ranks with the "
+        f"mpirun of this MPI, or {without}HVDTUNE_STARTED_BY=none for a process alone"
+    )
 
 
 def _refuse(launcher: MpiLauncher | None) -> NoReturn:
