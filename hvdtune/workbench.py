@@ -61,9 +61,7 @@ def checked_python(python: Path, named: str) -> str:
     Args:
         named: what has named it, for messages.
     """
-    program = shutil.which(python)
-    if program is None:
-        raise UsageError(f"{named}: there is no such program")
+    program = program_of(python, named)
     command = [program, *FLAGS, "-c", _ASK]
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=_ANSWER_S)
@@ -83,6 +81,14 @@ def checked_python(python: Path, named: str) -> str:
         raise UsageError(f"{named}: it has hvdtune {version}, not {hvdtune.__version__}: {wanted}")
     if lacking:
         raise UsageError(f"{named}: it has no {', '.join(lacking)}: {wanted}")
+    return program
+
+
+def program_of(python: Path, named: str) -> str:
+    """The path of a program. Raises UsageError with the words of `named` where there is none."""
+    program = shutil.which(python)
+    if program is None:
+        raise UsageError(f"{named}: there is no such program")
     return program
 
 

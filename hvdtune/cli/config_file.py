@@ -36,7 +36,7 @@ def read_config_file(path: Path) -> dict[str, Leaf]:
         root = compose(text)
         leaves = [] if root is None else list(_leaves(root, path))
     except OSError as error:
-        raise UsageError(f"{path}: {error.strerror}") from None
+        raise UsageError(f"--config-file {path}: {error.strerror}") from None
     except UnicodeDecodeError:
         raise UsageError(f"{path}: the file is not text") from None
     except YAMLError as error:

@@ -57,6 +57,12 @@ class WorkbenchGroup(CommandGroup):
     command_class = WorkbenchCommand
 
 
+def require_program(asked: Path | None) -> None:
+    """Raises UsageError where --workbench-python names no program, though nothing needs it."""
+    if asked is not None:
+        workbench.program_of(asked, f"{_OPTION} {asked}")
+
+
 def is_asked(asked: Path | None) -> bool:
     """Whether another Python is to do what needs the workbench."""
     return (asked or workbench_python()) is not None

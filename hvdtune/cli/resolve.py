@@ -23,18 +23,16 @@ from hvdtune.cli.options import RunOptions
 from hvdtune.cli.verify_options import CompareOptions, VariantOptions, VerifyOptions
 from hvdtune.core.config.dialects import recognise
 from hvdtune.core.config.environment import own_environ
-from hvdtune.core.rank.affinity import require_usable
 from hvdtune.errors import UsageError
 from hvdtune.horovod.vocabulary import KNOBS, Sets
 from hvdtune.launcher.allocation import read_allocation
 from hvdtune.launcher.hosts import (
     Host,
-    is_local,
     parse_hosts,
     read_hostfile,
     this_host,
 )
-from hvdtune.launcher.jobs import plan_job, rank_options
+from hvdtune.launcher.jobs import plan_job, rank_options, require_usable_cores
 from hvdtune.launcher.mpirun import MpiJob
 from hvdtune.launcher.nodes.slots import slots_of_lone_node
 from hvdtune.launcher.plan import Slot, build_command, plan_slots
@@ -304,9 +302,8 @@ def _text(value: object) -> str:
 def job_options(options: RunOptions, slots: Sequence[Slot]) -> JobOptions:
     """Command line first, then the environment, then the defaults. Raises UsageError."""
     if options.thread_affinity is not None:
-        local = max((slot.local_size for slot in slots if is_local(slot.host)), default=0)
-        for core in parse.wholes(options.thread_affinity)[:local]:
-            require_usable(core, f"--thread-affinity {options.thread_affinity}")
+        cores = parse.wholes(options.thread_affinity)
+        require_usable_cores(cores, slots, f"--thread-affinity {options.thread_affinity}")
     return rank_options(
         slots,
         rank_variables(options),

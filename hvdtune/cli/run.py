@@ -93,6 +93,7 @@ def _run(
     options: RunOptions, words: Sequence[str], nodes: Mapping[str, NodeWay] | None = None
 ) -> int:
     request = resolve(options)
+    handover.require_program(options.workbench_python)
     _enter_workbench(request, options, words)
     if nodes and isinstance(request.job, JobRequest):
         plan = replace(request.job.plan, nodes=nodes, remote=tuple(nodes))

@@ -6,9 +6,10 @@ import os
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
-from hvdtune.core.config.environment import launch_defaults
+from hvdtune.core.config.environment import launch_defaults, thread_cores
+from hvdtune.core.rank.affinity import require_usable
 from hvdtune.errors import UsageError
-from hvdtune.launcher.hosts import Host, address_for, checked_ssh_args, remote_hosts
+from hvdtune.launcher.hosts import Host, address_for, checked_ssh_args, is_local, remote_hosts
 from hvdtune.launcher.plan import Slot, build_command, plan_slots
 from hvdtune.launcher.run import JobOptions, JobPlan
 
@@ -71,6 +72,8 @@ def rank_options(
     told = dict(variables)
     local_size = max(slot.local_size for slot in slots)
     config = launch_defaults(variables=told, local_size=local_size)
+    source, cores = thread_cores(told)
+    require_usable_cores(cores, slots, source)
     if config.cpu_operations == "mpi":
         raise UsageError(
             "MPI is to carry out the collectives, so it starts the job: `hvdtune run --mpi`"
@@ -91,3 +94,14 @@ def rank_options(
         timeline_steps=timeline_steps,
         environ=told,
     )
+
+
+def require_usable_cores(cores: Sequence[int], slots: Sequence[Slot], source: str) -> None:
+    """Raises UsageError for a core that a rank of this host is to have and this process has not.
+
+    Args:
+        source: what has named the cores.
+    """
+    local_size = max((slot.local_size for slot in slots if is_local(slot.host)), default=0)
+    for core in cores[:local_size]:
+        require_usable(core, source)

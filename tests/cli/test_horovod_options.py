@@ -227,6 +227,16 @@ def test_the_launcher_refuses_cores_that_its_host_does_not_have():
         job_options(parse("--thread-affinity", cores), place_ranks(parse(), (Host("::1", 2),)))
 
 
+@pytest.mark.parametrize("variable", ["HVDTUNE_THREAD_AFFINITY", "HOROVOD_THREAD_AFFINITY"])
+def test_the_launcher_refuses_cores_of_a_variable_that_its_host_does_not_have(
+    monkeypatch, variable
+):
+    cores = f"{min(os.sched_getaffinity(0))},9999"
+    monkeypatch.setenv(variable, cores)
+    with pytest.raises(UsageError, match=f"^{variable}={cores}: core 9999 is not one that"):
+        job_options(parse(), place_ranks(parse(), (Host("::1", 2),)))
+
+
 @pytest.mark.parametrize("text", ["foo", "0,", "-1"])
 def test_what_lists_no_cores_is_refused_by_the_options_name(text):
     with pytest.raises(click.BadParameter, match=f"'{text}' does not list cores, as 0,2 does"):

@@ -271,6 +271,13 @@ def test_a_python_without_the_same_workbench_is_refused(
     assert err.startswith(f"hvdtune: error: {named}: {fault}")
 
 
+def test_a_python_that_is_not_there_is_refused_though_nothing_needs_it(call, tmp_path):
+    (tmp_path / "train.py").write_text("raise SystemExit('started')")
+    code, out, err = call("run", "--workbench-python", "/absent", "train.py")
+    assert (code, out) == (2, "")
+    assert err == "hvdtune: error: --workbench-python /absent: there is no such program\n"
+
+
 def test_the_launcher_of_another_environment_knows_that_of_the_ranks(monkeypatch):
     ranks = Interpreter("/env/bin/python", "/env/lib", "3.10.4", {"torch": "2.4"})
     monkeypatch.setenv("HVDTUNE_TRAINING_PYTHON", ranks.note())
