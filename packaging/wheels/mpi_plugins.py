@@ -39,12 +39,14 @@ def make(build: Build) -> list[BuiltFrom]:
         return target
 
     plugin(openmpi / "lib" / "libmpi.so.40")
-    of_mpich = plugin(mpich / "lib" / "libmpi.so.12")
+    plugin(mpich / "lib" / "libmpi.so.12")
     plugin(mpich / "lib" / "libmpi_abi.so.1", "-DMPI_ABI")
-    renamed = folder / "libmpich.so.12.so"
-    shutil.copy(of_mpich, renamed)
-    command = ["patchelf", "--replace-needed", "libmpi.so.12", "libmpich.so.12", renamed]
-    subprocess.run(command, check=True)
+    # By linking: a name that is replaced in a plugin stays there as a text, by which
+    # hvdtune/core/mpi/mpi_library.py would take it for one of the other ABI.
+    renamed = mpich / "lib" / "libmpich.so.12"
+    shutil.copy(mpich / "lib" / "libmpi.so.12", renamed)
+    subprocess.run(["patchelf", "--set-soname", renamed.name, renamed], check=True)
+    plugin(renamed)
     return used
 
 

@@ -8,6 +8,7 @@ import zipfile
 
 import pytest
 
+from hvdtune.core.mpi import mpi_library
 from tests.packaging.conftest import ROOT, SCRIPTS, TENSORFLOW
 
 # Compiling the core twice and TensorFlow's kernels for ten releases takes minutes; with
@@ -49,6 +50,15 @@ def test_the_wheel_lists_what_it_is_made_of(built):
     parts = {component["name"] for component in sbom["components"]}
     assert {"gcc", "pybind11", "openmpi", "mpich", "tensorflow-cpu"} <= parts
     assert {name for name in names if name.endswith(".so")} <= parts
+
+
+def test_each_plugin_for_mpi_is_found_by_its_abi(built, tmp_path, monkeypatch):
+    with zipfile.ZipFile(built.wheel) as archive:
+        archive.extractall(tmp_path)
+    monkeypatch.setattr(mpi_library, "_PACKAGE", tmp_path / "hvdtune" / "core" / "mpi_plugin")
+    monkeypatch.setattr(mpi_library, "cache_folder", lambda: tmp_path / "cache")
+    abis = {abi for abi, path in mpi_library.built_plugins() if path.name == f"{abi}.so"}
+    assert abis == {"libmpi.so.40", "libmpi.so.12", "libmpich.so.12", "libmpi_abi.so.1"}
 
 
 def test_the_wheel_has_no_symbols_for_debuggers(built, tmp_path):
