@@ -81,8 +81,8 @@ def join(config: Config, start: Start[T]) -> tuple[Config, T]:
         return _follow(config, point, start)
     except RendezvousError as error:
         keyed = [SAME_KEY] if point.key else []
-        placed = [_ELSEWHERE] if rank != 0 and point.is_by_port else []
-        said = "; ".join([_who(point), *keyed, *placed, _HINT])
+        placed = [_where(config, point) if rank == 0 else _ELSEWHERE]
+        said = "; ".join([_who(point), *keyed, *(placed if point.is_by_port else []), _HINT])
         raise RendezvousError(f"{error} ({said})") from None
 
 
@@ -252,6 +252,13 @@ def _listening_address(point: MeetingPoint, chosen: str) -> str:
             "the interface that the hosts have in common"
         )
     return address
+
+
+def _where(config: Config, point: MeetingPoint) -> str:
+    """Where rank 0 and the others meet, as far as it knows."""
+    address, port = _listening_address(point, config.address), point.port_of(_job_of(point))
+    host = _LOOPBACK if point.place.is_on_one_host else point.host
+    return f"it listens at {address}, and the others look for it at {host}, port {port}"
 
 
 def _address_of_rank_0(point: MeetingPoint, chosen: str) -> str:

@@ -180,7 +180,7 @@ def _meet(roll: _Roll, how: meeting.Opening, timeout_s: float) -> list[_Found]:
     where = f"[{how.bind_host}]" if family == socket.AF_INET6 else how.bind_host
     try:
         with contextlib.closing(admission), how.offered(f"{where}:{port}"):
-            _await_nodes(roll, came, admission, timeout_s)
+            _await_nodes(roll, came, admission, timeout_s, f"{where}:{port}{_found_by(how)}")
         while not came.empty():  # in the moment before the door was closed
             roll.add(came.get())
     except OfferedError as first:
@@ -210,9 +210,18 @@ def _said_to_a_second(address: tuple[str, int], key: bytes, itself: NodeFacts) -
     return ""
 
 
+def _found_by(how: meeting.Opening) -> str:
+    return f", as {how.file.path} says" if how.file is not None else ""
+
+
 def _await_nodes(
-    roll: _Roll, came: queue.SimpleQueue[_Proved], admission: Admission, timeout_s: float
+    roll: _Roll,
+    came: queue.SimpleQueue[_Proved],
+    admission: Admission,
+    timeout_s: float,
+    where: str,
 ) -> None:
+    """Returns when all are there. `where` this node listens is for the message."""
     deadline_s = time.monotonic() + timeout_s
     while roll.missing:
         try:
@@ -223,7 +232,7 @@ def _await_nodes(
             why = f"; who connected from {other} has another key: {meeting.SAME_KEY}"
             raise LaunchError(
                 f"no word from node {missing} of {roll.size} within {timeout_s:g} s "
-                f"(--start-timeout){why if other else ''}"
+                f"(--start-timeout); this node listens at {where}{why if other else ''}"
             ) from None
         roll.add(proved)
 
