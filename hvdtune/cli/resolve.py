@@ -25,7 +25,7 @@ from hvdtune.core.config.dialects import recognise
 from hvdtune.core.config.environment import own_environ
 from hvdtune.errors import UsageError
 from hvdtune.horovod.vocabulary import KNOBS, Sets
-from hvdtune.launcher.allocation import read_allocation
+from hvdtune.launcher.allocation import Allocation, read_allocation
 from hvdtune.launcher.hosts import (
     Host,
     parse_hosts,
@@ -137,9 +137,10 @@ def _in_allocation(
     """The options with the hosts of the scheduler's allocation, and a sentence that says so.
 
     On the only host of a platform's job they get the ranks that it is to have.
-    As they were where the user has named hosts, where the allocation has no other host or there is
-    no ssh to reach it, and in a task of the scheduler's, which is a job of its own. Raises
-    LaunchError where there is an allocation, but its hosts cannot be read.
+    As they were where the user has named hosts, where the allocation has no other host (the
+    sentence is about its tasks then) or there is no ssh to reach it, and in a task of the
+    scheduler's, which is a job of its own. Raises LaunchError where there is an allocation, but its
+    hosts cannot be read.
     """
     if options.hosts is not None or options.hostfile is not None:
         return options, ()
@@ -149,13 +150,22 @@ def _in_allocation(
     if recognise(env) is not None or not shutil.which("ssh"):
         return options, ()
     allocation = read_allocation(env)
-    if allocation is None or len(allocation.hosts) == 1:
+    if allocation is None:
         return options, ()
+    if len(allocation.hosts) == 1:
+        return options, () if asked or allocation.tasks < 2 else (_unused(allocation),)
     slots = options.slots_per_host
     hosts = ",".join(f"{host.name}:{slots or host.slots}" for host in allocation.hosts)
     ranks = options.num_proc or (slots and slots * len(allocation.hosts)) or allocation.tasks or 1
     said = f"the hosts are those of {allocation.source}, {hosts}; -H localhost:N keeps to this one"
     return dataclasses.replace(options, hosts=hosts, num_proc=ranks), (said,)
+
+
+def _unused(allocation: Allocation) -> str:
+    return (
+        f"one rank starts, though the allocation of {allocation.hosts[0].name} has "
+        f"{allocation.tasks} tasks: -np {allocation.tasks} starts as many"
+    )
 
 
 def _workflow(options: RunOptions) -> Literal["launch", "tune", "autotune"]:

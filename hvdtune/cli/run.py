@@ -15,7 +15,7 @@ from hvdtune.cli.cluster.elastic import is_elastic
 from hvdtune.cli.messages import TerminalReporter, info
 from hvdtune.cli.parameters import spellings_of
 from hvdtune.cli.resolve import Resolved, rank_variables, resolve
-from hvdtune.core.config.environment import launch_defaults, node_meeting
+from hvdtune.core.config.environment import crowded_place, launch_defaults, node_meeting
 from hvdtune.errors import HvdtuneError, UsageError
 from hvdtune.launcher.nodes.slots import slots_of_node
 from hvdtune.workflows.requests import ComparisonRequest, ElasticRequest, JobRequest, MpiRequest
@@ -41,6 +41,11 @@ def run(options: RunOptions, words: Sequence[str]) -> int:
     point = None if options.hosts or options.hostfile else node_meeting()
     if point is not None:
         return _run_on_nodes(options, words, point)
+    if (crowd := crowded_place()) is not None and crowd.rank == 0:
+        info(
+            f"{crowd.title} has started {crowd.size} of these, as far as it says not one on each "
+            "host: each starts a job of its own"
+        )
     return _run(options, words)
 
 

@@ -12,6 +12,7 @@ from hvdtune.errors import LaunchError, UsageError
 
 _TWO = {"SLURM_JOB_NODELIST": "127.0.0.[2-3]", "SLURM_TASKS_PER_NODE": "2(x2)"}
 _ASKED = _TWO | {"SLURM_NTASKS": "4"}
+_ONE = _ASKED | {"SLURM_JOB_NODELIST": "a", "SLURM_TASKS_PER_NODE": "4"}
 _SAID = (
     "the hosts are those of SLURM_JOB_NODELIST, 127.0.0.2:2,127.0.0.3:2; -H localhost:N keeps to "
     "this one"
@@ -82,12 +83,21 @@ def test_more_ranks_than_such_slots_are_refused(monkeypatch, words, said):
         ({}, ("-np", "2"), ["localhost"] * 2),
         (_ASKED, ("-H", "localhost:1"), ["localhost"]),
         (_ASKED | {"SLURM_STEP_ID": "0", "SLURM_PROCID": "1"}, ("-np", "2"), ["localhost"] * 2),
-        (_ASKED | {"SLURM_JOB_NODELIST": "a", "SLURM_TASKS_PER_NODE": "4"}, (), ["localhost"]),
+        (_ONE, ("-np", "2"), ["localhost"] * 2),
+        (_ONE | {"SLURM_NTASKS": "1"}, (), ["localhost"]),
     ],
-    ids=["no-allocation", "named", "a-task", "no-other-host"],
+    ids=["no-allocation", "named", "a-task", "no-other-host", "no-other-task"],
 )
 def test_otherwise_they_are_where_they_were(monkeypatch, environ, words, hosts):
     assert resolved(monkeypatch, environ, *words) == (hosts, ())
+
+
+def test_one_rank_on_the_only_host_of_several_tasks_is_told_of_them(monkeypatch):
+    hosts, notices = resolved(monkeypatch, _ONE)
+    assert hosts == ["localhost"]
+    assert notices == (
+        "one rank starts, though the allocation of a has 4 tasks: -np 4 starts as many",
+    )
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ import pytest
 
 from hvdtune.cli.app import app
 from hvdtune.cli.run import asked_alike
-from hvdtune.core.config.environment import Config, node_meeting
+from hvdtune.core.config.environment import Config, crowded_place, node_meeting
 from hvdtune.core.job import proof
 from hvdtune.core.job.sealed import SealedChannel, Sealing
 from hvdtune.errors import LaunchError, UsageError
@@ -300,6 +300,22 @@ def node(number, size=2, **changes):
 )
 def test_launchers_meet_where_each_host_has_one(environ, meets):
     assert (node_meeting(environ) is not None) is meets
+
+
+@pytest.mark.parametrize(
+    ("environ", "is_crowded"),
+    [
+        ({}, False),
+        (node(1), False),
+        (node(1) | {"SLURM_STEP_TASKS_PER_NODE": "2"}, True),
+        (node(1) | {"SLURM_STEP_TASKS_PER_NODE": "2", "HVDTUNE_STARTED_BY": "none"}, False),
+        ({"FLUX_TASK_RANK": "1", "FLUX_JOB_SIZE": "4", "FLUX_JOB_NNODES": "2"}, True),
+        ({"PMI_RANK": "0", "PMI_SIZE": "2"}, True),
+        ({"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"}, False),
+    ],
+)
+def test_several_launchers_on_a_host_are_known(environ, is_crowded):
+    assert (crowded_place(environ) is not None) is is_crowded
 
 
 @pytest.mark.parametrize(

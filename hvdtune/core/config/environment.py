@@ -291,8 +291,25 @@ def node_meeting(environ: Mapping[str, str] | None = None) -> MeetingPoint | Non
     place.require_complete()  # a launcher has no MPI to ask for what is not told
     if place.size in (None, 1):
         return None
-    is_one_for_each = place.is_node or place.local_size == 1 or place.cross_size == place.size
-    return _meeting(env, place) if is_one_for_each else None
+    return _meeting(env, place) if _is_one_on_each_host(place) else None
+
+
+def crowded_place(environ: Mapping[str, str] | None = None) -> ToldPlace | None:
+    """The place of a launcher of which a scheduler has started several on a host.
+
+    Each then launches a job of its own. None for others.
+    """
+    env = os.environ if environ is None else environ
+    from hvdtune.core.config import dialects
+
+    place = dialects.recognise(env, forming=True)
+    if place is None or env.get("HVDTUNE_RENDEZVOUS") or (place.size or 1) == 1:
+        return None
+    return None if _is_one_on_each_host(place) else place
+
+
+def _is_one_on_each_host(place: ToldPlace) -> bool:
+    return place.is_node or place.local_size == 1 or place.cross_size == place.size
 
 
 def launcher_values(environ: Mapping[str, str] | None = None) -> dict[str, object]:
