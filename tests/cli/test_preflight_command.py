@@ -123,6 +123,13 @@ def test_a_port_that_is_none_is_refused(call, monkeypatch):
     assert err.startswith("hvdtune: error: HVDTUNE_RENDEZVOUS_PORT=70000 is no port: name one")
 
 
+def test_a_key_that_is_none_is_refused(call, monkeypatch):
+    monkeypatch.setenv("HVDTUNE_KEY_FILE", "/nowhere")
+    code, out, err = call("preflight")
+    assert (code, out) == (2, "")
+    assert err.startswith("hvdtune: error: HVDTUNE_KEY_FILE=/nowhere is not there: make a key")
+
+
 SKEWED = """
 import runpy, sys, time
 real = time.time_ns

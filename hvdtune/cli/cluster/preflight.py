@@ -57,7 +57,8 @@ def preflight(
     \b
     hvdtune preflight -H node1:4,node2:4
     """
-    from hvdtune.core.config.environment import own_environ, require_interface
+    from hvdtune.core.config.environment import inherited_environ, own_environ, require_interface
+    from hvdtune.core.config.key_source import users_key
     from hvdtune.core.config.meeting_point import chosen_port
     from hvdtune.launcher.hosts import parse_hosts, read_hostfile
     from hvdtune.workflows.preflight import PreflightRequest, preflight
@@ -71,6 +72,7 @@ def preflight(
     interface = (interface or environ.get("HOROVOD_GLOO_IFACE", "")).partition(",")[0].strip()
     if network_interface:
         require_interface(interface, "--network-interface")
+    users_key(inherited_environ())  # else the job itself refuses one that is none
     port = chosen_port(environ)
     report = preflight(PreflightRequest(listed, ssh_port, ssh_identity_file, interface, port))
     print(json.dumps(report.document()) if as_json else render(report))
