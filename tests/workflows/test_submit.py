@@ -262,7 +262,8 @@ def test_other_directives_are_lines_of_the_script(name, directives, without):
     [
         (["train.py"], "train"),
         (["a b/my train.py"], "my-train"),
-        (["/opt/bin/python", "x.py"], "python"),
+        (["/opt/bin/python", "-u", "x.py", "--then", "y.py"], "x"),
+        (["/opt/bin/train", "x"], "train"),
         (["3d.py"], "job-3d"),
         (["...py"], "job"),
     ],

@@ -31,7 +31,8 @@ export HVDTUNE_KEY
 
 def job_name(command: Sequence[str]) -> str:
     """The name of a job after its script or program: of letters, digits, `_`, `.` and `-`."""
-    word = command[0].rpartition("/")[2].removesuffix(".py")
+    script = next((word for word in command if word.endswith(".py")), command[0])
+    word = script.rpartition("/")[2].removesuffix(".py")
     name = _NOT_IN_A_NAME.sub("-", word).strip("-.")
     return name if name[:1].isalpha() else f"job-{name}".rstrip("-")
 
