@@ -81,8 +81,9 @@ def join(config: Config, start: Start[T]) -> tuple[Config, T]:
         return _follow(config, point, start)
     except RendezvousError as error:
         keyed = [SAME_KEY] if point.key else []
-        placed = [_where(config, point) if rank == 0 else _ELSEWHERE]
-        said = "; ".join([_who(point), *keyed, *(placed if point.is_by_port else []), _HINT])
+        placed = [_ELSEWHERE] if point.is_by_port else []
+        placed = [_where(config, point)] if rank == 0 else placed
+        said = "; ".join([_who(point), *keyed, *placed, _HINT])
         raise RendezvousError(f"{error} ({said})") from None
 
 
@@ -256,9 +257,12 @@ def _listening_address(point: MeetingPoint, chosen: str) -> str:
 
 def _where(config: Config, point: MeetingPoint) -> str:
     """Where rank 0 and the others meet, as far as it knows."""
+    if not point.is_by_port:
+        path = _file_of(point, _job_of(point)).path
+        return f"the others look for {path}, in a folder that all hosts have to share"
     address, port = _listening_address(point, config.address), point.port_of(_job_of(point))
     host = _LOOPBACK if point.place.is_on_one_host else point.host
-    return f"it listens at {address}, and the others look for it at {host}, port {port}"
+    return f"rank 0 listens at {address}, and the others look for it at {host}, port {port}"
 
 
 def _address_of_rank_0(point: MeetingPoint, chosen: str) -> str:
