@@ -209,6 +209,7 @@ def test_a_port_of_another_program_is_not_waited_for():
     assert tried == [2]
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use; nobody" in str(error.value)
     assert "set HVDTUNE_RENDEZVOUS_PORT, the same for all ranks, to one that" in str(error.value)
+    assert "rank 0 listens" not in str(error.value)
 
 
 def test_a_file_that_has_led_to_a_job_leads_to_no_other(tmp_path):

@@ -43,14 +43,17 @@ _LAST_LOOK_S: Final = 1.0
 _TWIN_S: Final = 2.0
 _TWICE: Final = "if the others run already, one of them was told the same rank"
 SAME_KEY: Final = "HVDTUNE_KEY_FILE or HVDTUNE_KEY has to name the same key everywhere"
-_ELSEWHERE: Final = (
-    "HVDTUNE_RENDEZVOUS_HOST and HVDTUNE_RENDEZVOUS_PORT name another place to meet; " + _TWICE
-)
+ELSEWHERE: Final = "HVDTUNE_RENDEZVOUS_HOST and HVDTUNE_RENDEZVOUS_PORT name another place to meet"
 _WITHOUT_KEY: Final = "HVDTUNE_KEY to the same key everywhere"
 _WITH_KEY: Final = "HVDTUNE_RENDEZVOUS_HOST to the host of rank 0, where the key is enough"
 _HINT: Final = "if this process is alone, set HVDTUNE_STARTED_BY=none"
 
+
 _met: Final[set[str]] = set()  # the files that led this process to a job
+
+
+class _PortTakenError(RendezvousError):
+    """Rank 0 cannot listen where the others look for it."""
 
 
 def join(config: Config, start: Start[T]) -> tuple[Config, T]:
@@ -79,9 +82,11 @@ def join(config: Config, start: Start[T]) -> tuple[Config, T]:
         if rank == 0:
             return _lead(config, point, start)
         return _follow(config, point, start)
+    except _PortTakenError as error:
+        raise RendezvousError(f"{error} ({_who(point)}; {_HINT})") from None
     except RendezvousError as error:
         keyed = [SAME_KEY] if point.key else []
-        placed = [_ELSEWHERE] if point.is_by_port else []
+        placed = [ELSEWHERE, _TWICE] if point.is_by_port else []
         placed = [_where(config, point)] if rank == 0 else placed
         said = "; ".join([_who(point), *keyed, *placed, _HINT])
         raise RendezvousError(f"{error} ({said})") from None
@@ -171,7 +176,7 @@ def _lead(config: Config, point: MeetingPoint, start: Start[T]) -> tuple[Config,
         try:
             return _follow(hasty, point, start)
         except RendezvousError as error:
-            raise RendezvousError(
+            raise _PortTakenError(
                 f"{taken}; {error}; unless another rank 0 of this job has that port, set "
                 "HVDTUNE_RENDEZVOUS_PORT, the same for all ranks, to one that is free"
             ) from None

@@ -51,7 +51,7 @@ def serve(
     )
     number = point.place.rank or 0
     with contextlib.closing(_Agents(address, key, number)) as agents:
-        control = _connected(leader, key, timeout_s)
+        control = _connected(leader, key, timeout_s, meeting.ELSEWHERE if point.is_by_port else "")
         with contextlib.closing(control):
             host = point.place.host or socket.gethostname()
             facts = NodeFacts(__version__, number, host, slots, address, agents.port, dict(asked))
@@ -62,7 +62,9 @@ def serve(
                 raise LaunchError(f"the launcher on the first node: {error}") from None
 
 
-def _connected(leader: tuple[str, int], key: bytes, timeout_s: float) -> ControlConnection:
+def _connected(
+    leader: tuple[str, int], key: bytes, timeout_s: float, advice: str
+) -> ControlConnection:
     deadline_s = time.monotonic() + timeout_s
     refused = False
     while True:
@@ -74,10 +76,11 @@ def _connected(leader: tuple[str, int], key: bytes, timeout_s: float) -> Control
             if time.monotonic() > deadline_s:
                 # Afterwards there may be nobody any more, which says less.
                 unknown = f"what answers there does not know this node's key: {meeting.SAME_KEY}"
-                why = unknown if refused else error
+                why = unknown if refused else getattr(error, "strerror", None) or error
                 raise LaunchError(
                     f"no connection with the launcher on the first node, {leader[0]} port "
                     f"{leader[1]}, within {timeout_s:g} s (--start-timeout): {why}"
+                    + (advice and f"; {advice}")
                 ) from None
         time.sleep(_RETRY_S)
 
