@@ -212,6 +212,30 @@ def test_a_port_of_another_program_is_not_waited_for():
     assert "rank 0 listens" not in str(error.value)
 
 
+@pytest.mark.parametrize(
+    ("of_rank_0", "given", "said"),
+    [
+        (b"", {}, "has a key, and this process has none: HVDTUNE_KEY_FILE or HVDTUNE_KEY"),
+        (
+            b"k" * 32,
+            {"key": bytes(32)},
+            "has no key, and this process has one: HVDTUNE_KEY_FILE or HVDTUNE_KEY",
+        ),
+    ],
+)
+def test_a_key_that_one_side_only_was_given_is_told_at_once(tmp_path, of_rank_0, given, said):
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        address = f"127.0.0.1:{server.getsockname()[1]}"
+        lost = config(tmp_path, timeout_s=3600, **given)
+        place = dataclasses.replace(lost.meeting.place, local_size=1)
+        lost = dataclasses.replace(lost, meeting=dataclasses.replace(lost.meeting, place=place))
+        with (
+            JobFile(tmp_path, "slurm/7.0").offered(address, of_rank_0),
+            pytest.raises(UsageError, match=said),
+        ):
+            meeting.join(lost, pytest.fail)
+
+
 def test_a_file_that_has_led_to_a_job_leads_to_no_other(tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"

@@ -166,7 +166,7 @@ def test_another_key_leads_to_no_job(processes):
     assert "the rendezvous server" in errors[1]
     assert "who connected from 127.0.0.1 has another key" in errors[0]
     assert "has another key than this process" in errors[1]
-    assert all("has to name the same key everywhere" in error for error in errors)
+    assert all("has to name the same key everywhere, and" in error for error in errors)
 
 
 @pytest.mark.slow  # imports torch in torchrun

@@ -42,7 +42,10 @@ _LAST_LOOK_S: Final = 1.0
 # Another rank 0 answers in a round trip; a program that is none of ours may say nothing.
 _TWIN_S: Final = 2.0
 _TWICE: Final = "if the others run already, one of them was told the same rank"
-SAME_KEY: Final = "HVDTUNE_KEY_FILE or HVDTUNE_KEY has to name the same key everywhere"
+SAME_KEY: Final = (
+    "HVDTUNE_KEY_FILE or HVDTUNE_KEY has to name the same key everywhere, and HVDTUNE_JOB_ID, if "
+    "set, the same job"
+)
 ELSEWHERE: Final = "HVDTUNE_RENDEZVOUS_HOST and HVDTUNE_RENDEZVOUS_PORT name another place to meet"
 _WITHOUT_KEY: Final = "HVDTUNE_KEY to the same key everywhere"
 _WITH_KEY: Final = "HVDTUNE_RENDEZVOUS_HOST to the host of rank 0, where the key is enough"
@@ -152,8 +155,13 @@ def find_leader(
         host = _address_of_rank_0(point, address)
         where = f"[{host}]" if ":" in host else host
         return f"{where}:{point.port_of(job)}", _derived(point.key, job, count)
-    without_file = _WITH_KEY if point.key else _WITHOUT_KEY
-    offer = _await_offer(_file_of(point, job), timeout_s, without_file)
+    file = _file_of(point, job)
+    offer = _await_offer(file, timeout_s, _WITH_KEY if point.key else _WITHOUT_KEY)
+    if bool(offer.key) == bool(point.key):
+        both = (
+            "no key, and this process has one" if point.key else "a key, and this process has none"
+        )
+        raise UsageError(f"{_who(point)}; rank 0, by {file.path}, has {both}: {SAME_KEY}")
     _met.add(offer.nonce)
     return offer.address, _derived(point.key, job, count) if point.key else offer.key
 
