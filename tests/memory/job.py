@@ -90,6 +90,9 @@ class Conversation:
                     self._hear(waiting[source])  # type: ignore[index]
                 elif not self._pipes[ends[source]].poll():  # type: ignore[index]
                     self._ending.dead.add(ends[source])  # type: ignore[index]
+        if self._program.disturbance == programs.STOP_LONG:
+            # A victim that was done before its time came would stay stopped.
+            self._actions = [(0.0, signal.SIGCONT)]
         while self._actions:
             self._actions[0] = (0.0, self._actions[0][1])
             self._act()

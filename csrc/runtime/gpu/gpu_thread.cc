@@ -111,6 +111,7 @@ NcclId GpuThread::make_id() {
     made->set_value(fresh);
   });
   while (id.wait_for(kLookInterval) != std::future_status::ready) check();
+  check();  // a thread that has failed breaks its promise
   return id.get();
 }
 

@@ -346,8 +346,9 @@ def start_beside(config: Config) -> _native.Runtime:
     stack.
 
     The configuration is that of a rank of a job whose rendezvous rank 0 holds while it forms only,
-    or of the only rank of a job.
+    or of the only rank of a job. It has no GPU operations: a process has one thread for NCCL.
     """
+    config = dataclasses.replace(config, gpu_operations="host")
     return _started(config, _of_meeting() if config.size > 1 else {}, None)
 
 
