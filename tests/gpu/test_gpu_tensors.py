@@ -9,7 +9,7 @@ import pytest
 from hvdtune.core.rank import collectives, runtime
 from hvdtune.core.rank.collectives import ReduceOp, Reduction, complete, poll, synchronize
 from hvdtune.core.rank.process import PROCESS
-from hvdtune.errors import UsageError
+from hvdtune.errors import CollectiveError, UsageError
 from tests.gpu import fake_device
 from tests.gpu.fake_device import ADAPTER, Driver, FakeTensor
 from tests.parallel.ranks import Server, run
@@ -118,6 +118,18 @@ def test_what_cannot_be_on_a_gpu_is_refused_with_a_sentence():
             'tensor "allreduce.graph": its stream is being captured into a CUDA graph' in captured
         )
         assert "or all on one GPU and made on one stream" in mixed
+
+
+def share_a_gpu():
+    with pytest.raises(CollectiveError) as caught:
+        reduced(Driver(0), np.ones(3))
+    return str(caught.value)
+
+
+def test_ranks_that_share_a_gpu_are_told_what_to_do():
+    for text in on_gpus(share_a_gpu):
+        assert "Duplicate GPU detected" in text
+        assert "torch.cuda.set_device(hvd.local_rank())" in text
 
 
 def carries_gpu_tensors(variables):

@@ -107,18 +107,6 @@ TEST(a_host_that_runs_far_ahead_of_its_gpu_waits_for_room) {
   });
 }
 
-TEST(ranks_that_share_a_gpu_are_told_what_to_do) {
-  GpuJob job({.size = 2});
-  job.each([&](Runtime& runtime, const Device&, int) {
-    const Device& shared = job.device(0);
-    const GpuTensorPair tensor(shared, floats(1.0F));
-    const Error error = failure_of(
-        runtime, runtime.submit(one_of(on_gpu(shared, sum_of("x"), {tensor.memory()})))[0]);
-    CHECK(contains(error.what(), "Duplicate GPU detected"));
-    CHECK(contains(error.what(), "torch.cuda.set_device(hvd.local_rank())"));
-  });
-}
-
 TEST(ranks_that_disagree_about_the_device_are_told_so) {
   GpuJob job({.size = 3});
   job.each([](Runtime& runtime, const Device& device, int rank) {
