@@ -49,7 +49,7 @@ void GpuClock::compare() {
     base_ns_ = before + took / 2;
     residual_ns_ = took / 2;
   }
-  next_ns_ = now_ns() + kLongestNs;
+  next_ns_ = base_ ? now_ns() + kLongestNs : 0;
 }
 
 }  // namespace hvdtune
