@@ -165,17 +165,24 @@ def work(place: Config, way: str, sizes: list[int], rounds: int, store: str, pip
 
     def compare(what: str, tensors: list[Any], ours: Callable[[], Any], calls: int) -> None:
         nbytes = sum(tensor.nbytes for tensor in tensors)
-        interleave(what, nbytes, [ours, lambda: plain.allreduce(tensors, stream)], calls)
-        if not all(bool((tensor == 1.0).all()) for tensor in tensors):
-            raise SystemExit(f"rank {place.rank} computed a wrong average")
+        ways = [ours, lambda: plain.allreduce(tensors, stream)]
+        for call in ways:
+            for tensor in tensors:
+                tensor.fill_(float(place.rank))
+            call()
+            torch.cuda.synchronize()
+            average = (place.size - 1) / 2
+            if not all(bool((tensor == average).all()) for tensor in tensors):
+                raise SystemExit(f"rank {place.rank} computed a wrong average")
+        interleave(what, nbytes, ways, calls)
 
     for nbytes in sizes:
-        tensor = torch.ones(nbytes // 4, device="cuda")
+        tensor = torch.empty(nbytes // 4, device="cuda")
         calls = 4 if nbytes > 4 << 20 else 10
         ours = lambda one=tensor: hvd.allreduce_(one, name="tensor")  # noqa: E731
         compare("alone", [tensor], ours, calls)
         compare("queued", [tensor], ours, calls)
-    group = [torch.ones(10_000, device="cuda") for _ in range(GROUP_TENSORS)]
+    group = [torch.empty(10_000, device="cuda") for _ in range(GROUP_TENSORS)]
     compare("group", group, lambda: hvd.grouped_allreduce_(group, name="group"), 1)
     plain.close()
     dist.init_process_group(
