@@ -204,6 +204,9 @@ def test_every_dialect_has_a_case():
         {"TF_CONFIG": '{"cluster": {"worker": ["a:1"]}}'},
         {"CLUSTER_SPEC": cluster(_POOLS, "workerpool2", 0)},
         {"CLUSTER_SPEC": "{}"},
+        {"TF_CONFIG": cluster({"trainer": ["a:1"]}, "trainer", 0)},
+        {"RANK": "8"},
+        {"SLURM_STEP_ID": "4294967291", "SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": "2"},
         {"SM_CURRENT_HOST": "b"},
         {"SM_HOSTS": '["a"]'},
         {"AZUREML_NODE_COUNT": "1"},
@@ -214,7 +217,8 @@ def test_every_dialect_has_a_case():
     ids=[
         "nothing", "script-of-sbatch", "step-of-sbatch", "shell-of-salloc", "no-task",
         "torch-for-its-tasks", "torch-alone", "parameter-server", "evaluator", "another-TF_CONFIG",
-        "no-cluster", "cluster-of-one", "reduction-server", "no-pools",
+        "no-cluster", "cluster-of-one", "reduction-server", "no-pools", "type-of-ones-own",
+        "rank-of-a-matrix", "script-of-sbatch-with-its-step",
         "host-without-others", "one-host", "azure-alone", "kubeflow-alone", "said-so",
         "said-so-of-torch",
     ],
@@ -270,7 +274,38 @@ _IMPOSSIBLE = [
     ),
     (
         {"TF_CONFIG": json.dumps({"cluster": _CLUSTER})},
-        "TF_CONFIG names the tasks chief 0, worker 0, worker 1, but not which of them",
+        "TF_CONFIG names the tasks chief 0, worker 0, worker 1, ps 0, but not which of them",
+    ),
+    (
+        {"TF_CONFIG": cluster({"chief": ["a:1"], "worker": ["b:1"]}, "workr", 0)},
+        "TF_CONFIG has a task of type workr, which is none of chief, master, worker, ps, evaluator",
+    ),
+    *(
+        ({"TF_CONFIG": cluster({"chief": ["a:1"], "workr": ["b:1"]}, kind, 0)}, "of type workr,")
+        for kind in ("chief", "workr", "worker")
+    ),
+    (
+        {"CLUSTER_SPEC": cluster(_POOLS, "workerpool", 0)},
+        "CLUSTER_SPEC has a task of type workerpool, which is none of workerpool0, workerpool1, ",
+    ),
+    ({"FLUX_JOB_SIZE": "2", "FLUX_JOB_ID": "f"}, "FLUX_JOB_SIZE says 2, but FLUX_TASK_RANK is not"),
+    (
+        {"SLURM_JOB_ID": "4", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2"},
+        "SLURM_STEP_NUM_TASKS says 2, but SLURM_PROCID is not set",
+    ),
+    (
+        {"SLURM_JOB_ID": "4", "SLURM_PROCID": "1", "SLURM_NTASKS": "2"},
+        "SLURM_PROCID says 1, but SLURM_STEP_ID is not set",
+    ),
+    ({"RANK": "", "WORLD_SIZE": "2", "MASTER_ADDR": "a"}, "WORLD_SIZE says 2, but RANK is not set"),
+    (
+        {"RANK": "1", "LOCAL_RANK": "1"},
+        "RANK says 1, but WORLD_SIZE and MASTER_ADDR are not set",
+    ),
+    ({"PET_NODE_RANK": "1"}, "PET_NODE_RANK says 1, but PET_NNODES and PET_MASTER_ADDR are not"),
+    (
+        {"AZ_BATCHAI_TASK_INDEX": "1"},
+        "AZ_BATCHAI_TASK_INDEX says 1, but AZUREML_NODE_COUNT is not set",
     ),
     ({"TF_CONFIG": "worker=a"}, "TF_CONFIG is not JSON: worker=a"),
     ({"TF_CONFIG": "[]"}, "TF_CONFIG is not an object with a cluster: []"),
@@ -297,6 +332,25 @@ def test_several_processes_of_which_none_is_this_one_are_refused(environ, senten
     assert sentence in str(refused.value)
     with pytest.raises(UsageError):
         Config.from_environ(environ, ())
+
+
+@pytest.mark.parametrize(
+    ("environ", "sentence"),
+    [
+        (
+            _SRUN | {"SLURM_LOCALID": "5"},
+            "srun says that this is local rank 5, but also that its host has 3 ranks: set it right",
+        ),
+        (
+            _TORCHRUN | {"LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "1"},
+            "torchrun says that this is local rank 2, but also that its host has 1 rank: set it",
+        ),
+    ],
+)
+def test_a_local_rank_beyond_the_ranks_of_its_host_is_refused(environ, sentence):
+    with pytest.raises(UsageError) as refused:
+        recognise(environ)
+    assert sentence in str(refused.value)
 
 
 @pytest.mark.parametrize("launched", [_SRUN, _TORCHRUN], ids=["srun", "torchrun"])

@@ -12,6 +12,7 @@ from typing import Final, TypeVar
 
 from hvdtune import parse
 from hvdtune.errors import UsageError
+from hvdtune.plural import counted
 
 Environ = Mapping[str, str]
 # The end of a sentence about a variable that cannot be.
@@ -71,6 +72,15 @@ class ToldPlace:
         raise UsageError(
             f"{told} is set, but not {missing}, although {self.title} sets both: {REMEDY}"
         )
+
+    def require_local_rank(self) -> None:
+        """Raises UsageError for a local rank that cannot be."""
+        number, ranks = self.local_rank, self.local_size
+        if number is not None and ranks is not None and number >= ranks:
+            raise UsageError(
+                f"{self.title} says that this is local rank {number}, but also that its host has "
+                f"{counted(ranks, 'rank')}: {REMEDY}"
+            )
 
     @property
     def is_on_one_host(self) -> bool:

@@ -39,14 +39,24 @@ _ALONE: Final = "none"
 _FIRST_OF_SLURMS_OWN_STEPS: Final = 0xFFFFFFF0
 _SCHEDULERS: Final = frozenset({"pals", "flux", "slurm", "jsrun"})
 _MPI: Final = frozenset({"openmpi", "pmix", "hydra", "pmi"})
-_POOLS: Final = ("workerpool0", "workerpool1")  # of Vertex AI
-_TASKS: Final = ("chief", "master", "worker")  # of TF_CONFIG
+# Of Vertex AI and of TF_CONFIG: the tasks that train together, and those that take no part.
+_POOLS: Final = (("workerpool0", "workerpool1"), ("workerpool2", "workerpool3"))
+_TASKS: Final = (("chief", "master", "worker"), ("ps", "evaluator"))
 
 
 def _has_srun_task(env: Environ) -> bool:
     step = env.get("SLURM_STEP_ID", "")
     is_of_srun = step.isdigit() and int(step) < _FIRST_OF_SLURMS_OWN_STEPS
     return is_of_srun and bool(env.get("SLURM_PROCID"))
+
+
+def _slurm_fault(env: Environ) -> str:
+    step = env.get("SLURM_STEP_ID", "")
+    if step.isdigit() and int(step) >= _FIRST_OF_SLURMS_OWN_STEPS:
+        return ""
+    lone = _unsaid(env, "SLURM_STEP_NUM_TASKS", ("SLURM_PROCID",), ("SLURM_STEP_ID",))
+    # A batch script is task 0 of its own.
+    return lone or _not_first(env, "SLURM_PROCID", ("SLURM_STEP_ID",))
 
 
 def _slurm_place(env: Environ) -> dict[str, int]:
@@ -82,8 +92,13 @@ def _has_torch_by_hand(env: Environ) -> bool:
 
 
 def _torch_fault(env: Environ) -> str:
-    # Without a rank it is a batch script's, which prepares what its tasks will find.
-    return _unsaid(env, "WORLD_SIZE", ("MASTER_ADDR",)) if env.get("RANK") else ""
+    if "RANK" not in env:
+        return ""  # a batch script's, which prepares what its tasks will find
+    if fault := _unsaid(env, "WORLD_SIZE", ("RANK",), ("MASTER_ADDR",)):
+        return fault
+    # By itself the name may mean anything, as the rank of a matrix.
+    is_of_torch = first_of(env, ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
+    return _not_first(env, "RANK", ("WORLD_SIZE",), ("MASTER_ADDR",)) if is_of_torch else ""
 
 
 def _torch_job(env: Environ) -> str:
@@ -109,11 +124,11 @@ def _sagemaker_job(env: Environ) -> str:
 
 
 def _vertex(env: Environ) -> tuple[int, tuple[str, ...]] | None:
-    return cluster(env, "CLUSTER_SPEC", _POOLS)
+    return cluster(env, "CLUSTER_SPEC", *_POOLS)
 
 
 def _tensorflow(env: Environ) -> tuple[int, tuple[str, ...]] | None:
-    return cluster(env, "TF_CONFIG", _TASKS)
+    return cluster(env, "TF_CONFIG", *_TASKS)
 
 
 def _tensorflow_job(env: Environ) -> str:
@@ -137,11 +152,21 @@ def _unsaid(env: Environ, size: str, *needed: tuple[str, ...]) -> str:
         needed: of each of these one variable is to be set.
     """
     most = env.get(size, "")
+    return _missing(env, size, needed) if most.isdigit() and int(most) > 1 else ""
+
+
+def _not_first(env: Environ, rank: str, *needed: tuple[str, ...]) -> str:
+    """What is missing where a variable says that this is not the first of several."""
+    number = env.get(rank, "")
+    return _missing(env, rank, needed) if number.isdigit() and int(number) > 0 else ""
+
+
+def _missing(env: Environ, name: str, needed: tuple[tuple[str, ...], ...]) -> str:
     missing = [" or ".join(names) for names in needed if not first_of(env, names)]
-    if not missing or not most.isdigit() or int(most) < 2:
+    if not missing:
         return ""
     verb = "is" if len(missing) == 1 else "are"
-    return f"{size} says {env[size]}, but {' and '.join(missing)} {verb} not set"
+    return f"{name} says {env[name]}, but {' and '.join(missing)} {verb} not set"
 
 
 def _nodes_fault(env: Environ) -> str:
@@ -164,7 +189,13 @@ def _kubeflow_fault(env: Environ) -> str:
         )
     if nodes and not nodes.isdigit():
         return f"PET_NNODES={nodes} is not a number of nodes"
-    return _unsaid(env, "PET_NNODES", ("PET_NODE_RANK",), ("PET_MASTER_ADDR",))
+    several = _unsaid(env, "PET_NNODES", ("PET_NODE_RANK",), ("PET_MASTER_ADDR",))
+    return several or _not_first(env, "PET_NODE_RANK", ("PET_NNODES",), ("PET_MASTER_ADDR",))
+
+
+def _azure_fault(env: Environ) -> str:
+    several = _unsaid(env, "AZUREML_NODE_COUNT", ("NODE_RANK", "AZ_BATCHAI_TASK_INDEX"))
+    return several or _not_first(env, "AZ_BATCHAI_TASK_INDEX", ("AZUREML_NODE_COUNT",))
 
 
 def _azure_hosts(env: Environ) -> tuple[str, ...]:
@@ -304,6 +335,7 @@ DIALECTS: Final = (
         cross_size=("FLUX_JOB_NNODES",),
         job=lambda env: env.get("FLUX_JOB_ID", ""),
         present=lambda env: bool(env.get("FLUX_TASK_RANK")),
+        fault=lambda env: _unsaid(env, "FLUX_JOB_SIZE", ("FLUX_TASK_RANK",)),
         hides=frozenset({"slurm", "jsrun"}),
     ),
     Dialect(
@@ -319,6 +351,7 @@ DIALECTS: Final = (
         job=_slurm_job,
         place=_slurm_place,
         present=_has_srun_task,
+        fault=_slurm_fault,
     ),
     Dialect(
         "jsrun",
@@ -387,9 +420,7 @@ DIALECTS: Final = (
             env.get("AZUREML_NODE_COUNT")
             and (env.get("NODE_RANK") or env.get("AZ_BATCHAI_TASK_INDEX"))
         ),
-        fault=lambda env: _unsaid(
-            env, "AZUREML_NODE_COUNT", ("NODE_RANK", "AZ_BATCHAI_TASK_INDEX")
-        ),
+        fault=_azure_fault,
         is_node=True,
     ),
     Dialect(
@@ -401,7 +432,7 @@ DIALECTS: Final = (
         job=lambda env: env.get("CLOUD_ML_JOB_ID", ""),
         place=lambda env: _number_and_size(_vertex(env)),
         present=lambda env: _vertex(env) is not None,
-        fault=lambda env: cluster_fault(env, "CLUSTER_SPEC", _POOLS),
+        fault=lambda env: cluster_fault(env, "CLUSTER_SPEC", *_POOLS),
         is_node=True,
     ),
     Dialect(
@@ -413,7 +444,7 @@ DIALECTS: Final = (
         job=_tensorflow_job,
         place=lambda env: _number_and_size(_tensorflow(env)),
         present=lambda env: _tensorflow(env) is not None,
-        fault=lambda env: cluster_fault(env, "TF_CONFIG", _TASKS),
+        fault=lambda env: cluster_fault(env, "TF_CONFIG", *_TASKS),
         is_node=True,
     ),
 )
@@ -447,7 +478,11 @@ def recognise(env: Environ, *, forming: bool = False) -> ToldPlace | None:
         _require_agreement(found[0], other)
     if forming:
         found = [told for told in found if _ROWS[told.dialect].forms_jobs]
-    return _completed(found) if found else None
+    if not found:
+        return None
+    told = _completed(found)
+    told.require_local_rank()
+    return told
 
 
 def mpi_flavour(told: ToldPlace) -> str | None:

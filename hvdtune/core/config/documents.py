@@ -52,21 +52,29 @@ def sagemaker_fault(env: Environ) -> str:
     return "" if current in hosts else f"{own} {current} is none of {listing}, {', '.join(hosts)}"
 
 
-def cluster(env: Environ, name: str, kinds: tuple[str, ...]) -> tuple[int, tuple[str, ...]] | None:
-    """This task's number among those of these kinds, and the hosts of all; None for another."""
-    addresses = _tasks(env, name, kinds)
-    own = _own_task(env, name)
+def cluster(
+    env: Environ, name: str, kinds: tuple[str, ...], others: tuple[str, ...]
+) -> tuple[int, tuple[str, ...]] | None:
+    """This task's number among those that train together, and the hosts of all; None for another.
+
+    Args:
+        kinds: of the tasks that train together, in their order.
+        others: kinds of tasks that take no part, as a parameter server.
+    """
+    listed, own = _tasks(env, name, kinds + others), _own_task(env, name)
+    if any(kind not in kinds and kind not in others for kind, _ in listed):
+        return None
+    addresses = {task: listed[task] for task in listed if task[0] in kinds}
     if own not in addresses:
         return None
     hosts = (address.rpartition(":")[0] or address for address in addresses.values())
     return [*addresses].index(own), tuple(hosts)
 
 
-def cluster_fault(env: Environ, name: str, kinds: tuple[str, ...]) -> str:
+def cluster_fault(env: Environ, name: str, kinds: tuple[str, ...], others: tuple[str, ...]) -> str:
     """What cannot be in a variable that names a cluster and a task of it, "" for nothing.
 
-    A cluster without tasks of these kinds is one of another program's, or nobody's. A task of
-    another kind, as a parameter server is, takes no part.
+    The arguments are those of `cluster`.
     """
     if not env.get(name):
         return ""
@@ -75,31 +83,34 @@ def cluster_fault(env: Environ, name: str, kinds: tuple[str, ...]) -> str:
         return _not_json(env, name)
     if not isinstance(whole, dict) or not isinstance(whole.get("cluster", {}), dict):
         return f"{name} is not an object with a cluster: {env[name][:_SHOWN]}"
-    listed, own = _tasks(env, name, kinds), _own_task(env, name)
-    if not listed or own in listed:
+    listed, own = _tasks(env, name, kinds + others), _own_task(env, name)
+    kind, number = own or ("", "")
+    for unknown in (kind, *(kind for kind, _ in listed)):
+        if unknown and unknown not in kinds + others and len(listed) > 1:
+            return (
+                f"{name} has a task of type {unknown}, which is none of {', '.join(kinds + others)}"
+            )
+    if not listed or own in listed or kind in others:
         return ""
     known = ", ".join(f"{kind} {number}" for kind, number in listed)
-    kind, number = own or ("", "")
     if not kind or number == "":
         several = f"{name} names the tasks {known}, but not which of them this process is"
         return several if len(listed) > 1 else ""
-    if kind not in kinds:
-        return ""
     return f"{name} says that this process is {kind} {number}, but its cluster has only {known}"
 
 
-def _tasks(env: Environ, name: str, kinds: tuple[str, ...]) -> dict[tuple[str, str], str]:
-    """The addresses of the tasks of these kinds, in their order."""
+def _tasks(env: Environ, name: str, first: tuple[str, ...]) -> dict[tuple[str, str], str]:
+    """The addresses of all tasks of a cluster, by type and number, those of some types first."""
     whole = document(env, name)
     listed = whole.get("cluster") if isinstance(whole, dict) else None
-    found: dict[tuple[str, str], str] = {}
     if not isinstance(listed, dict):
-        return found
-    for kind in kinds:
-        addresses = listed.get(kind)
-        for number, address in enumerate(addresses if isinstance(addresses, list) else ()):
-            found[kind, str(number)] = str(address)
-    return found
+        return {}
+    ordered = {kind: listed[kind] for kind in (*first, *listed) if kind in listed}
+    return {
+        (kind, str(number)): str(address)
+        for kind, addresses in ordered.items()
+        for number, address in enumerate(addresses if isinstance(addresses, list) else ())
+    }
 
 
 def _own_task(env: Environ, name: str) -> tuple[str, str] | None:
