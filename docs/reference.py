@@ -10,11 +10,12 @@ import click
 
 from hvdtune.cli.app import app
 from hvdtune.core.config.knobs import Knob, load_knobs
+from hvdtune.core.config.own_variables import VARIABLES
 from hvdtune.horovod.vocabulary import KNOBS
 
 PAGE: Final = Path(__file__).with_name("reference.md")
 _HEAD: Final = """\
-# Knobs and options
+# Knobs, variables and options
 
 This page is made from hvdtune's own tables by `python docs/reference.py`; a test holds it equal.
 What Horovod calls each of these is in [horovodrun](horovodrun.md).
@@ -35,6 +36,10 @@ _HELP: Final = {"help"}
 def render() -> str:
     """The page."""
     parts = [_HEAD, _table(("knob", "values", "default", "change", "hosts", "meaning"), _knobs())]
+    parts.append(
+        "## Variables\n\nOf hvdtune's own; those of Horovod are in the [guide](horovodrun.md).\n"
+    )
+    parts.append(_table(("variable", "meaning"), _variables()))
     run = {param.name for param in app.commands["run"].params}
     for name in _COMMANDS:
         known = run if name in _LIKE_RUN else set()
@@ -56,6 +61,11 @@ def _knobs() -> Iterator[tuple[str, ...]]:
         hosts = str(knob.min_hosts)
         name = f"`{knob.name}`: {', '.join(ways)}"
         yield name, _values(knob), _value(knob, knob.default), knob.scope, hosts, knob.doc
+
+
+def _variables() -> Iterator[tuple[str, ...]]:
+    for name, meaning in VARIABLES.items():
+        yield f"`{name}`", meaning
 
 
 def _values(knob: Knob) -> str:

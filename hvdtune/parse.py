@@ -71,7 +71,7 @@ def amount(text: str) -> float:
 def positive(text: str) -> float:
     value = amount(text)
     if value == 0:
-        raise ValueError("is not a time")
+        raise ValueError("is not above 0")
     return value
 
 

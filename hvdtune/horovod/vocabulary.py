@@ -142,8 +142,8 @@ def _port(text: str) -> int:
 
 _ELASTIC: Final = "an elastic job is started by `hvdtune run --min-np`, not by Horovod's launcher"
 _OF_A_PLACE: Final = (
-    "a rank's place is given by `hvdtune run` or mpirun; start the job with one of them, and not "
-    "with Horovod's launcher or by hand"
+    "hvdtune's ranks do not find each other by it; start them with `hvdtune run`, mpirun, srun, "
+    "torchrun or another launcher of docs/schedulers.md, not with Horovod's own or by hand"
 )
 _TOLD: Final = "the rank's place, as the launcher tells it"
 _TUNER: Final = "the tuner works from the launcher: use `hvdtune run --autotune`"

@@ -25,6 +25,7 @@ from hvdtune.core.config.launched import (
     settle,
     without_launch,
 )
+from hvdtune.core.config.own_variables import misspelt
 from hvdtune.errors import UsageError
 from hvdtune.horovod import variables
 from hvdtune.horovod.vocabulary import LOG_LEVELS as LOG_LEVELS
@@ -155,6 +156,7 @@ class Config:
         path, why_not = _horovod_timeline(env, config)
         if why_not:
             vain = (*vain, in_vain(env, "HOROVOD_TIMELINE", why_not))
+        vain = (*vain, *misspelt(env, [_variable(knob) for knob in _table(knobs)]))
         cycles = bool(path) and bool(launcher_values(env).get("HOROVOD_TIMELINE_MARK_CYCLES"))
         return dataclasses.replace(config, horovod_timeline=path, horovod_cycles=cycles, vain=vain)
 
@@ -235,8 +237,8 @@ def read_setting(
     """
     env = own_environ() if environ is None else environ
     setting: dict[str, Value] = {}
-    for knob in load_knobs() if knobs is None else knobs:
-        own = f"HVDTUNE_{knob.name.upper()}"
+    for knob in _table(knobs):
+        own = _variable(knob)
         for variable in (own, *(term.variable for term in variables.standing_for(own))):
             if env.get(variable):
                 try:
@@ -245,6 +247,14 @@ def read_setting(
                     raise UsageError(f"{variable}: {error}") from None
                 break
     return setting | script_knobs.read_start_values(env)
+
+
+def _table(knobs: Sequence[Knob] | None) -> Sequence[Knob]:
+    return load_knobs() if knobs is None else knobs
+
+
+def _variable(knob: Knob) -> str:
+    return f"HVDTUNE_{knob.name.upper()}"
 
 
 def launch_defaults(
