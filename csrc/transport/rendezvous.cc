@@ -174,8 +174,8 @@ bool Formation::receive_registration(StoreStream& stream) {
     const StoreMessage::Registration registration = message->as_registration();
     const std::optional<std::string> text = refusal_reason(stream, registration);
     if (text) {
-      // The others would wait in vain for the rank that one of the two should have been.
-      if (is_second(stream, registration) && phase_ == FormationPhase::kRegister) {
+      // The others would wait in vain for the rank that this one should have been.
+      if (!refusal_ && phase_ == FormationPhase::kRegister) {
         mishap_.emplace(ErrorCode::kRendezvous, *text, stream.peer());
       }
       report_once();
@@ -208,12 +208,13 @@ std::optional<std::string> Formation::refusal_reason(
     const StoreStream& stream, const StoreMessage::Registration& registration) const {
   if (refusal_) return refusal_;
   const std::string who = "rank " + std::to_string(stream.peer());
+  const std::string where = who + " (" + place_of(registration.member) + ")";
   if (registration.size != size_) {
-    return who + " was started for a job of " + counted(registration.size, "rank") +
-           ", this one has " + std::to_string(size_);
+    return where + " was told that the job has " + counted(registration.size, "rank") +
+           ", and rank 0 that it has " + std::to_string(size_) + "; tell all ranks the same number";
   }
   if (stream.peer() >= size_) {
-    return who + " does not exist in a job of " + counted(size_, "rank");
+    return where + " does not exist in a job of " + counted(size_, "rank");
   }
   if (!is_second(stream, registration)) return std::nullopt;
   const Rank& rank = ranks_[static_cast<size_t>(stream.peer())];

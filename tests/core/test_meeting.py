@@ -186,12 +186,37 @@ def test_a_folder_that_is_not_there_is_told(tmp_path):
         meeting.join(config(tmp_path / "nowhere"), pytest.fail)
 
 
-def test_a_folder_that_the_user_has_named_is_not_made(tmp_path):
+@pytest.mark.parametrize("rank", [0, 1])
+def test_a_folder_that_the_user_has_named_is_not_made_and_no_rank_waits_for_it(tmp_path, rank):
     environ = {"HVDTUNE_SHARED_FOLDER": str(tmp_path / "typo"), "HVDTUNE_JOB_ID": "7"}
-    job = Config(meeting=read_meeting_point(environ, point("/", 0).place, tmp_path))
+    job = Config(meeting=read_meeting_point(environ, point("/", rank).place, tmp_path))
     with pytest.raises(UsageError, match="typo: No such file or directory; set HVDTUNE_SHARED_"):
         meeting.join(job, pytest.fail)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_no_rank_waits_for_a_file_in_a_folder_of_others(tmp_path):
+    tmp_path.chmod(0o777)
+    with pytest.raises(UsageError, match="can be written to by other users; set HVDTUNE_SHARED_"):
+        meeting.join(config(tmp_path), pytest.fail)
+
+
+def test_a_name_of_rank_0s_host_may_become_known_while_the_others_wait(monkeypatch):
+    """`addresses_of` stands in for the system's resolver, which learns of the name."""
+    answers = [socket.gaierror(socket.EAI_NONAME, "Name or service not known"), ["192.0.2.7"]]
+
+    def addresses_of(host):
+        answer = answers.pop(0)
+        if isinstance(answer, OSError):
+            raise answer
+        return answer
+
+    monkeypatch.setattr(meeting.route, "addresses_of", addresses_of)
+    monkeypatch.setattr(meeting, "_LAST_LOOK_S", 0.0)
+    there = dataclasses.replace(point("/", 1), key=bytes(32), host="node7", port=4000)
+    there = dataclasses.replace(there, place=dataclasses.replace(there.place, local_size=None))
+    address, _ = meeting.find_leader(there, "", 0, 50.0)
+    assert address == "192.0.2.7:4000"
 
 
 def test_a_port_of_another_program_is_not_waited_for():

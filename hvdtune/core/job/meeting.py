@@ -39,6 +39,8 @@ _LOOPBACK: Final = "127.0.0.1"
 # Between two looks for rank 0's file: soon at first, then as often as a file server bears.
 _FIRST_LOOK_S: Final = 0.02
 _LAST_LOOK_S: Final = 1.0
+# A name of a container that is starting is known to the others after some seconds.
+_NAME_S: Final = 10.0
 # Another rank 0 answers in a round trip; a program that is none of ours may say nothing.
 _TWIN_S: Final = 2.0
 _TWICE: Final = "if the others run already, one of them was told the same rank"
@@ -49,7 +51,7 @@ SAME_KEY: Final = (
 ELSEWHERE: Final = "HVDTUNE_RENDEZVOUS_HOST and HVDTUNE_RENDEZVOUS_PORT name another place to meet"
 _WITHOUT_KEY: Final = "HVDTUNE_KEY to the same key everywhere"
 _WITH_KEY: Final = "HVDTUNE_RENDEZVOUS_HOST to the host of rank 0, where the key is enough"
-_HINT: Final = "if this process is alone, set HVDTUNE_STARTED_BY=none"
+ALONE: Final = "if this process is alone, set HVDTUNE_STARTED_BY=none"
 
 
 _met: Final[set[str]] = set()  # the files that led this process to a job
@@ -86,12 +88,12 @@ def join(config: Config, start: Start[T]) -> tuple[Config, T]:
             return _lead(config, point, start)
         return _follow(config, point, start)
     except _PortTakenError as error:
-        raise RendezvousError(f"{error} ({_who(point)}; {_HINT})") from None
+        raise RendezvousError(f"{error} ({_who(point)}; {ALONE})") from None
     except RendezvousError as error:
         keyed = [SAME_KEY] if point.key else []
         placed = [ELSEWHERE, _TWICE] if point.is_by_port else []
         placed = [_where(config, point)] if rank == 0 else placed
-        said = "; ".join([_who(point), *keyed, *placed, _HINT])
+        said = "; ".join([_who(point), *keyed, *placed, ALONE])
         raise RendezvousError(f"{error} ({said})") from None
 
 
@@ -152,10 +154,11 @@ def find_leader(
     """
     job = _job_of(point) + part
     if point.is_by_port:
-        host = _address_of_rank_0(point, address)
+        host = _address_of_rank_0(point, address, timeout_s)
         where = f"[{host}]" if ":" in host else host
         return f"{where}:{point.port_of(job)}", _derived(point.key, job, count)
     file = _file_of(point, job)
+    file.require_folder()
     offer = _await_offer(file, timeout_s, _WITH_KEY if point.key else _WITHOUT_KEY)
     if bool(offer.key) == bool(point.key):
         both = (
@@ -274,23 +277,44 @@ def _where(config: Config, point: MeetingPoint) -> str:
         path = _file_of(point, _job_of(point)).path
         return f"the others look for {path}, in a folder that all hosts have to share"
     address, port = _listening_address(point, config.address), point.port_of(_job_of(point))
-    host = _LOOPBACK if point.place.is_on_one_host else point.host
-    return f"rank 0 listens at {address}, and the others look for it at {host}, port {port}"
+    host, unknown = point.host, ""
+    if point.place.is_on_one_host:
+        host = _LOOPBACK
+    else:
+        try:
+            route.addresses_of(host)
+        except OSError:
+            unknown = ", a name that is not known here"
+    return (
+        f"rank 0 listens at {address}, and the others look for it at {host}, port {port}{unknown}"
+    )
 
 
-def _address_of_rank_0(point: MeetingPoint, chosen: str) -> str:
+def _address_of_rank_0(point: MeetingPoint, chosen: str, timeout_s: float) -> str:
     if point.place.is_on_one_host:
         return _LOOPBACK
-    try:
-        found = route.addresses_of(point.host)
-    except OSError as error:
-        raise UsageError(
-            f"the host of rank 0, {point.host}, is not known here: {error.strerror}; set "
-            "HVDTUNE_RENDEZVOUS_HOST to a name or an address of it"
-        ) from None
+    found = _addresses_of(point.host, min(timeout_s, _NAME_S))
     if any(route.is_own(address) for address in found):
         return _listening_address(point, chosen)
     return found[0]
+
+
+def _addresses_of(host: str, timeout_s: float) -> list[str]:
+    """The addresses of rank 0's host, whose name may become known after this rank has started.
+
+    Raises UsageError where it does not in time.
+    """
+    deadline_s = time.monotonic() + timeout_s
+    while True:
+        try:
+            return route.addresses_of(host)
+        except OSError as error:
+            if time.monotonic() >= deadline_s:
+                raise UsageError(
+                    f"the host of rank 0, {host}, is not known here: {error.strerror}; set "
+                    "HVDTUNE_RENDEZVOUS_HOST to a name or an address of it"
+                ) from None
+        time.sleep(min(_LAST_LOOK_S, timeout_s))
 
 
 def _await_offer(file: JobFile, timeout_s: float, without_file: str) -> Offer:

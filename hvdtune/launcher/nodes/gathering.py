@@ -125,6 +125,9 @@ class _Roll:
     def __init__(self, place: ToldPlace, itself: NodeFacts, stack: contextlib.ExitStack) -> None:
         self.itself, self.size = itself, place.size or 1
         self._told_by, self._stack = place.told_by, stack
+        self.told = (
+            f"{place.title} says that there are {counted(self.size, 'node')}, by {place.told_by}"
+        )
         self._controls: list[ControlConnection] = []
         self._found: dict[int, _Found] = {}
 
@@ -145,7 +148,7 @@ class _Roll:
         if number >= self.size:
             raise LaunchError(
                 f"node {number}, {facts.host}, is none of {counted(self.size, 'node')}, by "
-                f"{self._told_by}"
+                f"{self._told_by}: tell all nodes the same number of nodes, and number them from 0"
             )
         if number in (proof.FIRST, *self._found):
             other = self._found[number][0] if number in self._found else self.itself
@@ -232,7 +235,8 @@ def _await_nodes(
             why = f"; who connected from {other} has another key: {meeting.SAME_KEY}"
             raise LaunchError(
                 f"no word from node {missing} of {roll.size} within {timeout_s:g} s "
-                f"(--start-timeout); this node listens at {where}{why if other else ''}"
+                f"(--start-timeout); this node listens at {where}{why if other else ''} "
+                f"({roll.told}; {meeting.ALONE})"
             ) from None
         roll.add(proved)
 

@@ -445,15 +445,17 @@ TEST(no_rank_is_let_go_before_the_caller_knows_that_all_have_connected) {
   CHECK_EQ(channels.get().size(), 1U);
 }
 
-TEST(a_rank_of_another_job_size_is_refused) {
+TEST(a_rank_of_another_job_size_is_refused_and_the_others_are_told) {
   Server server(2);
   const StopSignal stop;
+  std::future<Mesh> waiting = start(server.options(0, 2, "a"), stop);
   std::future<Mesh> wrong = start(server.options(1, 3, "a"), stop);
-  CHECK(contains(failure_of(wrong), "started for a job of 3 ranks, this one has 2"));
-  std::future<Mesh> beyond = start(server.options(7, 8, "a"), stop);
-  failure_of(beyond);
-  server.stop();
-  CHECK_THROWS(ErrorCode::kShutdown, server.channels());
+  for (std::future<Mesh>* each : {&wrong, &waiting}) {
+    const std::string said = failure_of(*each);
+    CHECK(contains(said, "rank 1 (pid "));
+    CHECK(contains(said, "was told that the job has 3 ranks, and rank 0 that it has 2"));
+  }
+  CHECK_THROWS(ErrorCode::kRendezvous, server.channels());
 }
 
 TEST(a_stopped_server_lets_no_rank_wait) {
