@@ -35,20 +35,30 @@ _DURATION: Final = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d
 
 
 def parse_duration(text: str) -> float:
-    """Seconds in `90`, `90s`, `8m`, `1h30m`. Raises BadParameter unless they are more than zero."""
+    """Seconds in `90`, `90s`, `8m`, `1h30m`.
+
+    Raises BadParameter unless they are more than zero, and for 60 or more of a smaller unit, as in
+    `1h90m`, which is more likely a slip.
+    """
     match = _DURATION.fullmatch(text.strip().lower())
     hours, minutes, seconds = (float(part or 0) for part in match.groups()) if match else (0, 0, 0)
     total = hours * 3600 + minutes * 60 + seconds
-    if total <= 0:
+    is_carried = (hours and minutes >= 60) or ((hours or minutes) and seconds >= 60)
+    if total <= 0 or is_carried:
         raise click.BadParameter(f"'{text}' is not a time such as 90, 90s, 8m or 1h30m")
     return total
 
 
-def parse_path(text: str) -> Path:
-    """A path, also one whose `~` no shell has expanded. Raises BadParameter for an empty one."""
+def parse_text(text: str) -> str:
+    """The text. Raises BadParameter for an empty one, as of a variable that is not set."""
     if not text.strip():
         raise click.BadParameter("it is empty")
-    return Path(text).expanduser()
+    return text
+
+
+def parse_path(text: str) -> Path:
+    """A path, also one whose `~` no shell has expanded. Raises BadParameter for an empty one."""
+    return Path(parse_text(text)).expanduser()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -139,7 +139,7 @@ def _in_allocation(
     On the only host of a platform's job they get the ranks that it is to have.
     As they were where the user has named hosts, where the allocation has no other host (the
     sentence is about its tasks then) or there is no ssh to reach it, and in a task of the
-    scheduler's, which is a job of its own. Raises LaunchError where there is an allocation, but its
+    scheduler's, which is a job of its own. Raises UsageError where there is an allocation, but its
     hosts cannot be read.
     """
     if options.hosts is not None or options.hostfile is not None:

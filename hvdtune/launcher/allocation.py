@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Final, TypeVar
 
 from hvdtune.core.config.dialect import expand_hosts, repeated_counts
-from hvdtune.errors import LaunchError
+from hvdtune.errors import UsageError
 from hvdtune.launcher.hosts import Host
 from hvdtune.plural import counted
 
@@ -36,12 +36,12 @@ class Allocation:
 def read_allocation(env: Mapping[str, str]) -> Allocation | None:
     """The allocation that the variables of Slurm, PBS or LSF describe, None where there is none.
 
-    Raises LaunchError where there is one, but its hosts cannot be read.
+    Raises UsageError where there is one, but its hosts cannot be read.
     """
     try:
         return _read(env)
     except ValueError as error:
-        raise LaunchError(f"{error}; {_INSTEAD}") from None
+        raise UsageError(f"{error}; {_INSTEAD}") from None
 
 
 def _read(env: Mapping[str, str]) -> Allocation | None:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from hvdtune.core.config.dialect import MOST_RANKS
 from hvdtune.core.config.launched import TORCH_PLACE
 from hvdtune.core.job.child_command import of_ranks
 from hvdtune.errors import ArgumentError, UsageError
@@ -35,6 +36,8 @@ def plan_slots(hosts: Sequence[Host], processes: int) -> tuple[Slot, ...]:
     if processes < 1:
         raise ArgumentError("ranks", "a job needs at least one process", processes)
     room = sum(host.slots for host in hosts)
+    if processes > MOST_RANKS:
+        raise ArgumentError("ranks", f"a job has at most {MOST_RANKS} ranks", processes)
     if processes > room:
         raise ArgumentError("ranks", f"the hosts have only {counted(room, 'slot')}", processes)
     sizes: list[int] = []

@@ -8,7 +8,7 @@ import pytest
 from hvdtune.cli import resolve as resolving
 from hvdtune.cli.app import app
 from hvdtune.cli.resolve import resolve
-from hvdtune.errors import LaunchError, UsageError
+from hvdtune.errors import UsageError
 
 _TWO = {"SLURM_JOB_NODELIST": "127.0.0.[2-3]", "SLURM_TASKS_PER_NODE": "2(x2)"}
 _ASKED = _TWO | {"SLURM_NTASKS": "4"}
@@ -110,7 +110,7 @@ def test_one_rank_on_the_only_host_of_several_tasks_is_told_of_them(monkeypatch)
 def test_an_allocation_that_cannot_be_read_is_refused_unless_hosts_are_named(
     monkeypatch, changes, said
 ):
-    with pytest.raises(LaunchError) as refused:
+    with pytest.raises(UsageError) as refused:
         resolved(monkeypatch, _ASKED | changes, "-np", "2")
     assert said in str(refused.value)
     named, _ = resolved(monkeypatch, _ASKED | changes, "-H", "localhost:2")

@@ -21,7 +21,9 @@ def test_times_as_people_write_them(text, seconds):
     assert parse_duration(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "0", "m", "-5", "8x", "5s8m", "eight", "1e3"])
+@pytest.mark.parametrize(
+    "text", ["", "0", "m", "-5", "8x", "5s8m", "eight", "1e3", "1h60m", "1m60s"]
+)
 def test_other_texts_are_refused(text):
     with pytest.raises(click.BadParameter, match="is not a time such as"):
         parse_duration(text)

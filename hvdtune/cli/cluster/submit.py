@@ -11,7 +11,14 @@ from typing import Any, Final
 import click
 
 from hvdtune.cli.messages import info
-from hvdtune.cli.options import RunOptions, parse_duration, parse_path, run, spellings
+from hvdtune.cli.options import (
+    RunOptions,
+    parse_duration,
+    parse_path,
+    parse_text,
+    run,
+    spellings,
+)
 from hvdtune.cli.parameters import (
     Argument,
     CliCommand,
@@ -97,14 +104,15 @@ class SubmitOptions:
         help="Time limit, as in 90m, 1h30m or 36:30:00; a number needs a unit.",
     )
     queue: str | None = option(
-        "--partition", "--queue", help="Partition of Slurm, queue of PBS and LSF."
+        "--partition", "--queue", type=parse_text, help="Partition of Slurm, queue of PBS and LSF."
     )
-    account: str | None = option(help="Account or project that pays.")
-    job_name: str | None = option(help="Name of the job. [default: the script's]")
+    account: str | None = option(type=parse_text, help="Account or project that pays.")
+    job_name: str | None = option(type=parse_text, help="Name of the job. [default: the script's]")
     output: str | None = option(
-        metavar="FILE", help="File for the output, in the scheduler's spelling."
+        type=parse_text, metavar="FILE", help="File for the output, in the scheduler's spelling."
     )
     setup: tuple[str, ...] = option(
+        type=parse_text,
         multiple=True,
         default=(),
         metavar="LINE",

@@ -73,6 +73,9 @@ def _lines(job: BatchJob, scheduler: Scheduler) -> list[str]:
             raise ArgumentError("directive", "it is empty")
         if "\n" in directive:
             raise ArgumentError("directive", "it must be one line", directive)
+        if not directive.startswith("-"):
+            why = f"it is no option of {scheduler.submit}, which begins with a dash"
+            raise ArgumentError("directive", why, directive)
         for option in scheduler.options_of(directive):
             if taken.setdefault(option, directive) != directive:
                 raise ArgumentError(
