@@ -37,7 +37,7 @@ def plan_slots(hosts: Sequence[Host], processes: int) -> tuple[Slot, ...]:
         raise ArgumentError("ranks", "a job needs at least one process", processes)
     room = sum(host.slots for host in hosts)
     if processes > MOST_RANKS:
-        raise ArgumentError("ranks", f"a job has at most {MOST_RANKS} ranks", processes)
+        raise ArgumentError("ranks", f"a job has at most {MOST_RANKS:,} ranks", processes)
     if processes > room:
         raise ArgumentError("ranks", f"the hosts have only {counted(room, 'slot')}", processes)
     sizes: list[int] = []

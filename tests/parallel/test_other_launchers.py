@@ -134,6 +134,27 @@ def test_two_processes_that_were_told_the_same_rank_are_refused_by_all(processes
         assert f"torchrun says that this is rank {rank} of {size} ranks, by RANK and W" in line
 
 
+def test_a_rank_that_was_told_another_number_of_ranks_is_refused_by_all(processes):
+    processes.environ["HVDTUNE_START_TIMEOUT_S"] = "100"
+    started = [processes.start(torchrun(rank, 2 + rank), ALONE) for rank in range(2)]
+    for process in started:
+        line = process.communicate(timeout=90)[1].splitlines()[-1]
+        told = "was told that the job has 3 ranks, and rank 0 that it has 2; tell all ranks the"
+        assert f"RendezvousError: rank 1 (pid {started[1].pid} on " in line and told in line
+
+
+def test_a_local_rank_that_two_processes_of_a_host_were_told_is_told_again(processes):
+    started = [
+        processes.start(torchrun(rank, 2) | {"LOCAL_RANK": "0", "HVDTUNE_CYCLE_TIME": "3"}, ALONE)
+        for rank in range(2)
+    ]
+    said = [process.communicate(timeout=90) for process in started]
+    assert [out for out, _ in said] == ["2\n", "2\n"]
+    about = "torchrun says that this is local rank 0, but of the ranks that have met on this host,"
+    assert [about in error for _, error in said] == [False, True]
+    assert ["did you mean HVDTUNE_CYCLE_TIME_MS?" in error for _, error in said] == [True, False]
+
+
 @pytest.mark.slow  # waits for the start timeout
 @pytest.mark.parametrize(
     ("rank", "key", "sentence"),

@@ -28,6 +28,7 @@ from hvdtune.errors import UsageError
 
 if TYPE_CHECKING:
     from hvdtune.core import _native
+    from hvdtune.core.config.dialect import ToldPlace
     from hvdtune.core.config.environment import Config
     from hvdtune.core.job.worker import ElasticWorker
 
@@ -158,7 +159,8 @@ class Process:
             if self._was_forked:
                 raise UsageError(_OF_THE_PARENT)
             config = _with_gpu_operations(config, self.has_gpu_tensors)
-            for text in config.vain if config.rank == 0 else ():
+            rank = config.rank if config.meeting is None else config.meeting.place.rank
+            for text in config.vain if rank == 0 else ():
                 warnings.warn(text, stacklevel=3)  # of who calls init
             # Loaded when a job is formed, for the sake of those who only import a framework.
             from hvdtune.core.mpi import startup
@@ -195,6 +197,8 @@ class Process:
                 "horovod_timeline": config.horovod_timeline,
                 "horovod_cycles": config.horovod_cycles,
             }
+            if config.meeting is not None and self.generation == 0:
+                _compare_local_rank(config.meeting.place, self.place["local_rank"])
             self.generation += 1
             self.marks_steps = False
             self.script_knobs = {}
@@ -257,6 +261,17 @@ class _Refusal:
 
     def __getattr__(self, name: str) -> Any:
         raise UsageError(_OF_THE_PARENT)
+
+
+def _compare_local_rank(told: ToldPlace, local_rank: int) -> None:
+    """Warns where the launcher has told another one than the ranks that have met come to."""
+    if told.local_rank not in (None, local_rank):
+        warnings.warn(
+            f"{told.title} says that this is local rank {told.local_rank}, but of the ranks that "
+            f"have met on this host, in their order, it is {local_rank}, as hvd.local_rank() says; "
+            "a script that reads both may choose two devices",
+            stacklevel=4,  # of who calls init
+        )
 
 
 def _config_of_environment() -> Config:
