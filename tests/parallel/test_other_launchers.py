@@ -94,6 +94,11 @@ def test_steps_of_one_allocation_do_not_meet_each_other(processes, key):
     assert len(names) == 2
 
 
+def of_its_own(processes):
+    """The name of a job, by which no other test's ranks meet at its port."""
+    return {"HVDTUNE_JOB_ID": processes.environ["HVDTUNE_SHARED_FOLDER"]}
+
+
 ALONE = "from hvdtune.core.rank import runtime; runtime.init(); print(runtime.size())"
 
 
@@ -121,7 +126,7 @@ def test_a_process_that_is_alone_trains_alone(processes, changes):
     ids=["rank-0-by-file", "rank-0-by-port", "rank-1-by-port", "rank-1-by-file"],
 )
 def test_two_processes_that_were_told_the_same_rank_are_refused_by_all(processes, ranks, key):
-    processes.environ |= key | {"HVDTUNE_START_TIMEOUT_S": "100"}
+    processes.environ |= key | of_its_own(processes) | {"HVDTUNE_START_TIMEOUT_S": "100"}
     size = len(ranks)
     started = [processes.start(torchrun(rank, size), ALONE) for rank in ranks]
     twins = sorted(process.pid for process in started[-2:])
@@ -168,7 +173,7 @@ def test_a_local_rank_that_two_processes_of_a_host_were_told_is_told_again(proce
 def test_a_rank_whose_peers_do_not_come_says_who_is_missing_and_what_to_do(
     processes, rank, key, sentence
 ):
-    processes.environ |= key | {"HVDTUNE_START_TIMEOUT_S": "1"}
+    processes.environ |= key | of_its_own(processes) | {"HVDTUNE_START_TIMEOUT_S": "1"}
     process = processes.start(srun(rank, 2), ALONE)
     _, error = process.communicate(timeout=100)
     line = error.splitlines()[-1]
@@ -179,7 +184,7 @@ def test_a_rank_whose_peers_do_not_come_says_who_is_missing_and_what_to_do(
 
 @pytest.mark.slow  # waits for the start timeout
 def test_another_key_leads_to_no_job(processes):
-    processes.environ |= {"HVDTUNE_START_TIMEOUT_S": "2"}
+    processes.environ |= of_its_own(processes) | {"HVDTUNE_START_TIMEOUT_S": "2"}
     keys = ({"HVDTUNE_KEY": KEY}, {"HVDTUNE_KEY": "11" * 32})
     started = [processes.start(srun(rank, 2) | key, ALONE) for rank, key in enumerate(keys)]
     errors = [process.communicate(timeout=100)[1] for process in started]
