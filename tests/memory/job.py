@@ -221,7 +221,12 @@ def _end_job(job: Job, pipes: Sequence[Connection], ending: Ending) -> None:
         report = ending.reports.get(rank)
         if report is not None and report["is in the job"]:
             pipe.send(None)
-    for outcome in job.outcomes():
+    try:
+        outcomes = job.outcomes()
+    except AssertionError as error:  # a rank hangs
+        ending.problems.append(f"at the end of the job, {error}")
+        return
+    for outcome in outcomes:
         process = job.processes[outcome.rank]
         was_killed = outcome.rank in ending.dead and process.exitcode == -signal.SIGKILL
         if outcome.error is not None:
