@@ -63,7 +63,7 @@ class Flight:
         self.tensor: Any
         self.tensor, self.memory = in_memory_of_its_own(values, call.dtype, call.shared)
         self.handle: int | None = None
-        self.result: Any = None
+        self._returned: Any = None
         self.error: Exception | None = None
         self.is_known = True  # False when a signal handler has taken the handle with it
         self.change = ""
@@ -87,14 +87,19 @@ class Flight:
         self.handle = getattr(hvd, collective + suffix)(self.tensor, **options)
 
     def finish(self) -> None:
-        if self.handle is None or self.result is not None or self.error is not None:
+        if self.handle is None or self._returned is not None or self.error is not None:
             return
         try:
-            result = hvd.synchronize(self.handle)
+            # Nothing is called in between, after which a signal handler could raise.
+            self._returned = hvd.synchronize(self.handle)
         except (CollectiveError, UsageError) as error:
             self.error = error.with_traceback(None)  # which would keep the tensors
-            return
-        self.result = result[0] if isinstance(result, list | tuple) else result
+
+    @property
+    def result(self) -> Any:
+        """The tensor that the operation has returned, None before."""
+        several = isinstance(self._returned, list | tuple)
+        return self._returned[0] if several else self._returned
 
     def problem(self) -> str:
         """Says what is wrong with a result that reports success; empty where nothing is."""
