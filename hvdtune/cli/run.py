@@ -133,7 +133,7 @@ def _run_elastic(request: Resolved, job: ElasticRequest, reporter: TerminalRepor
     if request.workflow == "tune":
         from hvdtune.workflows.elastic.study import tune_elastic
 
-        result = tune_elastic(job, request.study, request.output, reporter)
+        result = tune_elastic(job, request.study, request.trace, request.output, reporter)
         return _tell_of_study(result, request)
     from hvdtune.workflows.elastic.launch import launch_elastic
 

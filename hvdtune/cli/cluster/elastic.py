@@ -66,14 +66,12 @@ def elastic_request(
                 f"{option} cannot be combined with --min-np or --host-discovery-script yet: it "
                 "needs a job whose ranks do not change"
             )
-    if options.timeline_filename is not None and options.trials is not None:
-        raise UsageError("--timeline-filename: a study of an elastic job records no timeline yet")
     if options.as_json and options.trials is None:
         raise UsageError("--json needs --trials")
     if "exposed_communication" in (options.objective or ()):
         raise UsageError(
-            "--objective exposed_communication is read from the ranks' timelines, which a study of "
-            "an elastic job has none of yet"
+            "--objective exposed_communication is read from a timeline for each trial, which a "
+            "study of an elastic job does not have"
         )
     if options.resume and options.output_dir is None:
         raise UsageError("--resume needs -o: the folder of the job that is to be taken over")

@@ -25,12 +25,14 @@ from hvdtune.tuner.study import Study
 from hvdtune.workflows.elastic.launch import discovery_of, make_job
 from hvdtune.workflows.elastic.records import JobRecords
 from hvdtune.workflows.fingerprint import installed_frameworks
+from hvdtune.workflows.launch import finish_traces
 from hvdtune.workflows.requests import (
     ElasticRequest,
     OutputRequest,
     ProgressView,
     StatusReporter,
     StudyRequest,
+    TraceRequest,
     report_exit,
 )
 from hvdtune.workflows.results import StudyResult
@@ -42,9 +44,14 @@ _HOSTS_AT_MOST: Final = 2
 
 
 def tune_elastic(
-    request: ElasticRequest, study: StudyRequest, output: OutputRequest, reporter: StatusReporter
+    request: ElasticRequest,
+    study: StudyRequest,
+    trace: TraceRequest,
+    output: OutputRequest,
+    reporter: StatusReporter,
 ) -> StudyResult:
-    """Runs the job to its end and tunes it meanwhile, with each membership by itself.
+    """Runs the job to its end and tunes it meanwhile, with each membership by itself. Its ranks
+    record where a trace is asked for, which is merged at the end.
 
     Raises as a job without a study does, Stopped for a signal before the verdict, and StudyError
     when nothing can be measured; the job has ended then, too.
@@ -61,12 +68,13 @@ def tune_elastic(
         stack.callback(discovery.close)
         view = stack.enter_context(ExitStack())
         shown = view.enter_context(reporter.progress(default))
+        raw = records.ranks() if trace.path is not None else None
         writers = [records.log_writer(), *([shown.write] if output.verbose else [])]
 
         def say(text: str) -> None:
             shown.write("stderr", f"hvdtune: {text}\n".encode())
 
-        job = make_job(request, default, discovery, writers, say, records)
+        job = make_job(request, default, discovery, writers, say, records, raw)
         stack.callback(records.keep, job)
         stack.enter_context(job)
         tuned = _TunedJob(job, _study(request, default, discovery), path, options)
@@ -78,6 +86,9 @@ def tune_elastic(
             raise
         for sentence in job.account.sentences():
             reporter.info(sentence)
+        if raw is not None and trace.path is not None:
+            kept = replace(output, folder=path)
+            result = replace(result, traces=finish_traces(raw, trace.path, trace, kept, reporter))
     return result
 
 
