@@ -142,7 +142,7 @@ class PartStore:
         newest = max((one.newest for one in told if one.newest is not None), default=None)
         if newest is not None and newest.generation == FROM_DISK:
             newest = told[0].newest
-        return Agreement(newest, told)
+        return Agreement(newest and divided_anew(newest, told), told)
 
     def divide(self, agreed: Agreement) -> dict[str, Any]:
         """This rank's values of those that were agreed on, merged; none where there are none.
@@ -209,6 +209,26 @@ class Route:
     length: int
 
 
+def divided_anew(newest: Version, told: Sequence[Told]) -> Version:
+    """The version that counts where `newest` is not whole any more. Pure.
+
+    Whoever joins with a rank that holds all of a version prepares what that one is divided into,
+    the same values after the same commits. If the other has settled that and is lost, this rank has
+    all of the new version and nothing of the one that it takes for the newest.
+    """
+    if newest.generation == FROM_DISK or not _lost(newest, told):
+        return newest
+    prepared = {version for one in told for version in one.lengths if version > newest}
+    whole = [v for v in prepared if v.commits == newest.commits and not _lost(v, told)]
+    return max(whole, default=newest)
+
+
+def _lost(version: Version, told: Sequence[Told]) -> list[int]:
+    """The ranks whose parts of a version nobody holds."""
+    held = {part for one in told for part in one.lengths.get(version, {})}
+    return [part for part in range(version.size) if part not in held]
+
+
 def plan_routes(version: Version, told: Sequence[Told]) -> list[Route]:
     """Which rank gives which part to whom, in the order of parts. Pure.
 
@@ -225,8 +245,7 @@ def plan_routes(version: Version, told: Sequence[Told]) -> list[Route]:
     for rank, one in enumerate(told[:1] if from_disk else told):
         for part, length in one.lengths.get(version, {}).items():
             holders[part][rank] = length
-    lost = [part for part in range(count) if part not in holders]
-    if lost:
+    if lost := [part for part in range(count) if part not in holders]:
         which = ", ".join(map(str, lost))
         raise StateLostError(
             f"what rank {which} of {count} had for itself at commit {version.commits} is lost with "

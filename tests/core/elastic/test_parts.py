@@ -10,6 +10,7 @@ from hvdtune.core.elastic.parts import (
     Told,
     Version,
     copy_ranks,
+    divided_anew,
     plan_routes,
 )
 from hvdtune.core.elastic.state import ObjectState
@@ -56,6 +57,16 @@ def test_a_part_that_is_there_is_not_sent():
 def test_a_part_that_nobody_holds_is_lost_with_a_sentence():
     with pytest.raises(StateLostError, match="what rank 2 of 3 had for itself at commit 7 is lost"):
         routes({0, 1}, {1})
+
+
+def test_what_a_version_was_divided_into_counts_where_its_only_holder_is_lost():
+    alone, divided = Version(5, 858, 1), Version(6, 858, 2)
+    newcomer = Told(alone, {divided: {0: 5, 1: 5}})
+    assert divided_anew(alone, [newcomer]) == divided
+    assert divided_anew(alone, [Told(alone, {alone: {0: 9}}), newcomer]) == alone
+    # Half of it is not enough, and neither are the values of another commit.
+    for lengths in ({divided: {1: 5}}, {Version(6, 859, 2): {0: 5, 1: 5}}):
+        assert divided_anew(alone, [Told(alone, lengths)]) == alone
 
 
 def test_what_other_ranks_find_on_the_disk_does_not_count():
