@@ -1,7 +1,7 @@
 """Elastic jobs whose launcher or discovery script is killed.
 
-HVDTUNE_ELASTIC_LAUNCHERS says how many launchers are killed (make soak); how long their ranks lived
-on is printed.
+HVDTUNE_TEST_ELASTIC_LAUNCHERS says how many launchers are killed (make soak); how long their ranks
+lived on is printed.
 """
 
 import json
@@ -20,7 +20,7 @@ from hvdtune.launcher.elastic.journal import mark_of
 from tests.kit.programs import environ, hvdtune
 from tests.launcher.elastic.test_job import TRAINING, ends, run_cli, train
 
-_LAUNCHERS = int(os.environ.get("HVDTUNE_ELASTIC_LAUNCHERS", "1"))
+_LAUNCHERS = int(os.environ.get("HVDTUNE_TEST_ELASTIC_LAUNCHERS", "1"))
 _MOST_S = 60.0
 
 

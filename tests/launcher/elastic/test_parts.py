@@ -1,7 +1,7 @@
 """What ranks have for themselves is not lost with them, at whatever place they are killed.
 
-HVDTUNE_ELASTIC_KILLS says how many kills are tried (make soak), HVDTUNE_ELASTIC_SEED where to
-begin.
+HVDTUNE_TEST_ELASTIC_KILLS says how many kills are tried (make soak), HVDTUNE_TEST_ELASTIC_SEED
+where to begin.
 """
 
 import os
@@ -15,8 +15,8 @@ from tests.launcher.elastic.test_job import ends, train
 
 TRAINING = Path(__file__).with_name("own_training.py")
 _PER_JOB = 10
-_KILLS = int(os.environ.get("HVDTUNE_ELASTIC_KILLS", "4"))
-_FIRST = int(os.environ.get("HVDTUNE_ELASTIC_SEED", "0"))
+_KILLS = int(os.environ.get("HVDTUNE_TEST_ELASTIC_KILLS", "4"))
+_FIRST = int(os.environ.get("HVDTUNE_TEST_ELASTIC_SEED", "0"))
 
 
 @pytest.mark.parametrize("seed", range(_FIRST, _FIRST + -(-_KILLS // _PER_JOB)))

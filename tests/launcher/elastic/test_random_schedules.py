@@ -1,7 +1,8 @@
 """Random schedules of faults and newcomers in elastic jobs: none hangs, no sample is lost or
 doubled, and the weights are those of the schedule as planned, to the last bit.
 
-HVDTUNE_ELASTIC_SCHEDULES says how many are tried (make soak), HVDTUNE_ELASTIC_SEED where to begin.
+HVDTUNE_TEST_ELASTIC_SCHEDULES says how many are tried (make soak), HVDTUNE_TEST_ELASTIC_SEED where
+to begin.
 In every second the ranks have something for themselves. Every third is on hosts of its own, as
 network namespaces, where these can be made: there ranks are cut off, too.
 """
@@ -18,8 +19,8 @@ from tests.kit.programs import run_cli
 from tests.launcher.elastic.test_job import TRAINING, ends
 from tests.parallel import netns
 
-_FIRST = int(os.environ.get("HVDTUNE_ELASTIC_SEED", "0"))
-_COUNT = int(os.environ.get("HVDTUNE_ELASTIC_SCHEDULES", "4"))
+_FIRST = int(os.environ.get("HVDTUNE_TEST_ELASTIC_SEED", "0"))
+_COUNT = int(os.environ.get("HVDTUNE_TEST_ELASTIC_SCHEDULES", "4"))
 _MOST_HOSTS = 5
 
 
