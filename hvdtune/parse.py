@@ -30,16 +30,23 @@ class StepWindow:
 ALL_STEPS = StepWindow()
 
 
+def _plain(text: str) -> str:
+    """The text. Raises ValueError for digits that Python reads and launchers do not write."""
+    if "_" in text or not text.isascii():
+        raise ValueError
+    return text
+
+
 def integer(text: str) -> int:
     try:
-        return int(text)
+        return int(_plain(text))
     except ValueError:
         raise ValueError("is not a whole number") from None
 
 
 def number(text: str) -> float:
     try:
-        value = float(text)
+        value = float(_plain(text))
     except ValueError:
         raise ValueError("is not a number") from None
     if not math.isfinite(value):

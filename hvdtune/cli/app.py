@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Final, Literal
 
 import click
 
@@ -21,7 +21,13 @@ from hvdtune.cli.parameters import command, explained, group, json_option
 from hvdtune.cli.study import study
 from hvdtune.cli.traces import timeline
 from hvdtune.cli.verify_options import aa, compare, verify
+from hvdtune.core.config.environment import training_python, unknown_variables
 from hvdtune.errors import HvdtuneError
+
+# The commands that read hvdtune's variables for jobs.
+_READ_VARIABLES: Final = (
+    "run", "chaos", "verify", "aa", "compare", "submit", "preflight", "doctor",
+)  # fmt: skip
 
 
 @group("hvdtune", context_settings={"max_content_width": 100, "show_default": True})
@@ -45,6 +51,9 @@ def main(args: Sequence[str] | None = None) -> None:
     """
     words = sys.argv[1:] if args is None else args
     try:
+        if words and words[0] in _READ_VARIABLES and not training_python():
+            for text in unknown_variables():
+                messages.warning(text)
         code = act(parse(words), words)
     except (HvdtuneError, click.ClickException) as error:
         code = error.exit_code

@@ -60,6 +60,7 @@ def _run_on_nodes(options: RunOptions, words: Sequence[str], point: MeetingPoint
         raise UsageError("--min-np: start an elastic `hvdtune run` once, not on every node")
     size, config = point.place.size or 1, launch_defaults(variables=rank_variables(options))
     timeout_s, asked = config.start_timeout_s, asked_alike(options, words[0])
+    asked["the number of nodes"] = str(size)
     share = math.ceil(options.num_proc / size) if options.num_proc else slots_of_node()
     slots = options.slots_per_host or share
     if point.place.rank != 0:

@@ -13,9 +13,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Final
 
 from hvdtune import __version__
-from hvdtune.core.config.environment import launch_defaults, own_environ
+from hvdtune.core.config.environment import launch_defaults, node_meeting, own_environ
 from hvdtune.core.config.key_source import KEY_BYTES
-from hvdtune.errors import LaunchError
+from hvdtune.errors import LaunchError, UsageError
 from hvdtune.launcher.allocation import read_allocation
 from hvdtune.launcher.hosts import (
     NAME_ADVICE,
@@ -93,10 +93,16 @@ class PreflightReport:
 def preflight(request: PreflightRequest) -> PreflightReport:
     """Starts a probe on every host, asks all of them, and leaves none.
 
-    Raises UsageError for what cannot be, LaunchError for an allocation whose hosts are not known.
+    Raises UsageError for what cannot be, or where hosts are told of that are not named.
     """
     allocation = None
     if not request.hosts:
+        if (point := node_meeting()) is not None:
+            raise UsageError(
+                f"{point.place.title} says that this is one of {point.place.size} hosts, by "
+                f"{point.place.told_by}, and not how to reach the others: name all of them with -H "
+                "HOST:SLOTS,HOST:SLOTS"
+            )
         allocation = read_allocation(own_environ())
     hosts = request.hosts or (allocation.hosts if allocation else this_host(1))
     with _Survey(hosts, request) as survey:

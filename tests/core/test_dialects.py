@@ -95,6 +95,12 @@ def cluster(of, kind, index):
             {"rank": 1, "size": 2, "local_rank": 1, "local_size": 2},
         ),
         (
+            "mvapich",
+            {"MV2_COMM_WORLD_RANK": "1", "MV2_COMM_WORLD_SIZE": "2"}
+            | {"MV2_COMM_WORLD_LOCAL_RANK": "1", "MV2_COMM_WORLD_LOCAL_SIZE": "2"},
+            {"rank": 1, "size": 2, "local_rank": 1, "local_size": 2},
+        ),
+        (
             "pals",
             {"PALS_RANKID": "3", "PALS_LOCAL_RANKID": "1", "PALS_LOCAL_SIZE": "2"}
             | {"PALS_NODEID": "1", "PALS_APID": "f0", "PBS_NODEFILE": "/var/nodes"},
@@ -177,7 +183,7 @@ def test_a_dialect_tells_a_place(dialect, environ, told):
     said = {name: value for name, value in vars(place).items() if value not in (None, "", ())}
     if not place.is_node:
         said.pop("is_node")
-    for name in ("dialect", "title", "rank_by", "size_by"):
+    for name in ("dialect", "title", "rank_by", "size_by", "remark"):
         said.pop(name, None)
     assert (place.dialect, said) == (dialect, told)
 
@@ -302,6 +308,27 @@ _IMPOSSIBLE = [
         {"RANK": "1", "LOCAL_RANK": "1"},
         "RANK says 1, but WORLD_SIZE and MASTER_ADDR are not set",
     ),
+    (
+        {"TF_CONFIG": cluster({"worker": "a:1,b:1"}, "worker", 0)},
+        "TF_CONFIG has no list of the tasks of type worker, but 'a:1,b:1': set it right",
+    ),
+    (
+        {"TF_CONFIG": '{"task": {"type": "worker", "index": 1}}'},
+        "TF_CONFIG says that this process is worker 1, but has no cluster",
+    ),
+    ({"SM_HOSTS": '["a", "a"]', "SM_CURRENT_HOST": "a"}, "SM_HOSTS lists a host twice: "),
+    (
+        {"AZUREML_NODE_COUNT": "2", "NODE_RANK": "0", "AZ_BATCHAI_TASK_INDEX": "1"},
+        "NODE_RANK says 0, but AZ_BATCHAI_TASK_INDEX 1: set it right",
+    ),
+    ({"RANK": "1", "TORCHELASTIC_RUN_ID": "x"}, "RANK says 1, but WORLD_SIZE and MASTER_ADDR are"),
+    ({"LOCAL_RANK": "1"}, "LOCAL_RANK says 1, but RANK is not set"),
+    ({"LOCAL_WORLD_SIZE": "2"}, "LOCAL_WORLD_SIZE says 2, but RANK is not set"),
+    ({"SLURM_LOCALID": "1"}, "SLURM_LOCALID says 1, but SLURM_PROCID is not set"),
+    (
+        {"MPI_LOCALNRANKS": "2", "MPI_LOCALRANKID": "0"},
+        "MPI_LOCALNRANKS says 2, but PMI_RANK is not set",
+    ),
     ({"PET_NODE_RANK": "1"}, "PET_NODE_RANK says 1, but PET_NNODES and PET_MASTER_ADDR are not"),
     (
         {"AZ_BATCHAI_TASK_INDEX": "1"},
@@ -332,6 +359,35 @@ def test_several_processes_of_which_none_is_this_one_are_refused(environ, senten
     assert sentence in str(refused.value)
     with pytest.raises(UsageError):
         Config.from_environ(environ, ())
+
+
+@pytest.mark.parametrize(
+    ("environ", "outer"),
+    [
+        (_SRUN | _TORCHRUN | {"RANK": "0", "WORLD_SIZE": "1"}, "slurm"),
+        (
+            _SRUN | {"OMPI_COMM_WORLD_RANK": "0", "OMPI_COMM_WORLD_SIZE": "1"},
+            "slurm",
+        ),
+        (
+            _TORCHRUN | {"RANK": "0", "WORLD_SIZE": "1", "HVDTUNE_NODES": "2", "HVDTUNE_NODE": "1"},
+            "nodes",
+        ),
+    ],
+)
+def test_a_launcher_of_one_process_in_each_of_several_tasks_is_remarked(environ, outer):
+    environ = environ | {"LOCAL_RANK": "0", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}
+    (remark,) = Config.from_environ(environ, ()).vain
+    assert remark.endswith(
+        f": each of them is a job of its own; HVDTUNE_STARTED_BY={outer} makes them one"
+    )
+    assert recognise(_SRUN | _TORCHRUN).remark == ""
+
+
+def test_a_cluster_may_number_its_tasks():
+    workers = {"10": "c:1", "1": "b:1", "0": "a:1"}
+    told = recognise({"TF_CONFIG": cluster({"worker": workers}, "worker", 10)})
+    assert (told.rank, told.size, told.hosts) == (2, 3, ("a", "b", "c"))
 
 
 @pytest.mark.parametrize(

@@ -4,16 +4,10 @@ from pathlib import Path
 import pytest
 
 import hvdtune
-from hvdtune.core.config.environment import Config
+from hvdtune.core.config.environment import Config, unknown_variables, worker_environ
 from hvdtune.core.config.knobs import load_knobs
-from hvdtune.core.config.launched import OWN_PLACE
-from hvdtune.core.config.own_variables import VARIABLES, misspelt
+from hvdtune.core.config.own_variables import _INTERNAL, VARIABLES, unknown
 
-# What hvdtune's programs tell each other, and what its tests ask for.
-_INTERNAL = {
-    *OWN_PLACE, "HVDTUNE_FAILPOINT", "HVDTUNE_LAUNCHED", "HVDTUNE_SCRIPT_KNOBS",
-    "HVDTUNE_TRAINING_PYTHON",
-}  # fmt: skip
 _NAME = re.compile(r'"(HVDTUNE_[A-Z_]*[A-Z])\b')
 
 
@@ -42,6 +36,16 @@ def test_a_variable_with_nearly_the_name_of_another_is_named(name, meant):
     )
 
 
-def test_a_variable_of_the_users_own_is_left_alone():
-    environ = {"HVDTUNE_EXPERIMENT": "a", "HVDTUNE_NODES": "1", "HVDTUNE_RANK": "0", "HVDTUNE": "1"}
-    assert not [*misspelt(environ, ())]
+def test_any_other_variable_with_the_prefix_is_named():
+    environ = {"HVDTUNE_NODE_RANK": "1", "HVDTUNE_NODES": "1", "HVDTUNE_RANK": "0", "HVDTUNE": "1"}
+    assert [*unknown(environ | {"HVDTUNE_TEST_KILLS": "1"}, list)] == [
+        "HVDTUNE_NODE_RANK is no variable of hvdtune's and changes nothing: docs/reference.md "
+        "lists those that there are"
+    ]
+
+
+def test_what_a_launcher_has_told_its_ranks_do_not_tell_again():
+    launcher = {"HVDTUNE_NODE_RANK": "1"}
+    rank = worker_environ({"HVDTUNE_RANK": "0"}, launcher)
+    assert unknown_variables(rank) == () and len(unknown_variables(launcher)) == 1
+    assert len(unknown_variables(rank | {"HVDTUNE_CYCLE": "1"})) == 1

@@ -43,6 +43,16 @@ def of_hydra(node, local, hosts):
     }
 
 
+def of_mvapich(node, local, hosts):
+    return {
+        "MV2_COMM_WORLD_RANK": node * _EACH + local,
+        "MV2_COMM_WORLD_SIZE": _ALL,
+        "MV2_COMM_WORLD_LOCAL_RANK": local,
+        "MV2_COMM_WORLD_LOCAL_SIZE": _EACH,
+        "HVDTUNE_JOB_ID": "mine",
+    }
+
+
 def of_pals(node, local, hosts):
     return {
         "PALS_RANKID": node * _EACH + local,
@@ -165,7 +175,8 @@ def of_tensorflow(node, hosts):
 
 
 _BY_TASK = (
-    of_openmpi, of_hydra, of_pals, of_flux, of_slurm, of_pmix, of_jsrun, of_torch, of_torchrun,
+    of_openmpi, of_hydra, of_mvapich, of_pals, of_flux, of_slurm, of_pmix, of_jsrun, of_torch,
+    of_torchrun,
 )  # fmt: skip
 _BY_NODE = (by_hand, of_kubeflow, of_sagemaker, of_azureml, of_vertex, of_tensorflow)
 

@@ -47,7 +47,7 @@ def parse_time_limit(text: str) -> float:
     different times, and for two with a colon, which LSF takes for other ones than Slurm and PBS.
     """
     given = text.strip()
-    if given.isdigit():
+    if given.isdigit() and int(given):
         raise click.BadParameter(
             f"'{given}' has no unit: write {given}m for minutes, as Slurm and LSF take it, or "
             f"{given}s for seconds, as PBS does"

@@ -33,7 +33,7 @@ class ToldPlace:
     `hosts` starts with the host of rank 0; `hosts_file` names a file with one host on each line.
     `job` is the same on all processes that were started together, and on no others. `is_node`: the
     dialect counts hosts, with one process on each. `rank_by` and `size_by` are the variables, for
-    messages.
+    messages. `remark` is a sentence for the user about a place that is probably not meant.
     """
 
     dialect: str
@@ -51,6 +51,7 @@ class ToldPlace:
     is_node: bool = False
     rank_by: str = ""
     size_by: str = ""
+    remark: str = ""
 
     @property
     def told_by(self) -> str:
@@ -162,6 +163,8 @@ class Dialect:
             rank_by=_name_of(env, self.rank),
             size_by=_name_of(env, self.size),
         )
+        if told.size == 0:
+            raise UsageError(f"{told.size_by}=0 cannot be: {self.remedy}")
         if told.rank is not None and told.size is not None and told.rank >= told.size:
             what = "a number of a host, from 0 on, of" if told.is_node else "a rank of"
             raise UsageError(

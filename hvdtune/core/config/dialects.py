@@ -37,8 +37,11 @@ _ALONE: Final = "none"
 # Slurm's own steps, which no srun has started: the script of sbatch (0xfffffffb), the shell of
 # salloc (0xfffffffa) and what the site runs beside a job (0xfffffffc).
 _FIRST_OF_SLURMS_OWN_STEPS: Final = 0xFFFFFFF0
+_OF_TORCH: Final = (
+    "LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT", "TORCHELASTIC_RUN_ID",
+)  # fmt: skip
 _SCHEDULERS: Final = frozenset({"pals", "flux", "slurm", "jsrun"})
-_MPI: Final = frozenset({"openmpi", "pmix", "hydra", "pmi"})
+_MPI: Final = frozenset({"openmpi", "pmix", "hydra", "mvapich", "pmi"})
 # Of Vertex AI and of TF_CONFIG: the tasks that train together, and those that take no part.
 _POOLS: Final = (("workerpool0", "workerpool1"), ("workerpool2", "workerpool3"))
 _TASKS: Final = (("chief", "master", "worker"), ("ps", "evaluator"))
@@ -93,11 +96,12 @@ def _has_torch_by_hand(env: Environ) -> bool:
 
 def _torch_fault(env: Environ) -> str:
     if "RANK" not in env:
-        return ""  # a batch script's, which prepares what its tasks will find
+        # A batch script's, which prepares what its tasks will find, but for a local rank.
+        return _lone_local(env, "RANK", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
     if fault := _unsaid(env, "WORLD_SIZE", ("RANK",), ("MASTER_ADDR",)):
         return fault
     # By itself the name may mean anything, as the rank of a matrix.
-    is_of_torch = first_of(env, ("LOCAL_RANK", "LOCAL_WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"))
+    is_of_torch = first_of(env, _OF_TORCH)
     return _not_first(env, "RANK", ("WORLD_SIZE",), ("MASTER_ADDR",)) if is_of_torch else ""
 
 
@@ -109,7 +113,7 @@ def _torch_job(env: Environ) -> str:
 
 def _has_sagemaker(env: Environ) -> bool:
     current, hosts = sagemaker(env)
-    return current in hosts
+    return current in hosts and len({*hosts}) == len(hosts)
 
 
 def _sagemaker_place(env: Environ) -> dict[str, int]:
@@ -161,6 +165,11 @@ def _not_first(env: Environ, rank: str, *needed: tuple[str, ...]) -> str:
     return _missing(env, rank, needed) if number.isdigit() and int(number) > 0 else ""
 
 
+def _lone_local(env: Environ, rank: str, local_rank: str, local_size: str) -> str:
+    """What is missing where a variable says that this host has several, "" for nothing."""
+    return _unsaid(env, local_size, (rank,)) or _not_first(env, local_rank, (rank,))
+
+
 def _missing(env: Environ, name: str, needed: tuple[tuple[str, ...], ...]) -> str:
     missing = [" or ".join(names) for names in needed if not first_of(env, names)]
     if not missing:
@@ -193,7 +202,16 @@ def _kubeflow_fault(env: Environ) -> str:
     return several or _not_first(env, "PET_NODE_RANK", ("PET_NNODES",), ("PET_MASTER_ADDR",))
 
 
+def _azure_ranks(env: Environ) -> set[str]:
+    return {env[name] for name in ("NODE_RANK", "AZ_BATCHAI_TASK_INDEX") if env.get(name)}
+
+
 def _azure_fault(env: Environ) -> str:
+    if env.get("AZUREML_NODE_COUNT") and len(_azure_ranks(env)) > 1:
+        return (
+            f"NODE_RANK says {env['NODE_RANK']}, but AZ_BATCHAI_TASK_INDEX "
+            f"{env['AZ_BATCHAI_TASK_INDEX']}"
+        )
     several = _unsaid(env, "AZUREML_NODE_COUNT", ("NODE_RANK", "AZ_BATCHAI_TASK_INDEX"))
     return several or _not_first(env, "AZ_BATCHAI_TASK_INDEX", ("AZUREML_NODE_COUNT",))
 
@@ -216,6 +234,7 @@ def _one(env: Environ, name: str) -> tuple[str, ...]:
 # pmix        the PMIx standard, "Environmental variables" of a client; it names no size, so it
 #             counts with Slurm's, whose plugin sets it (https://slurm.schedmd.com/mpi_guide.html).
 # hydra       MPICH's `src/pm/hydra/proxy`; Intel MPI documents MPI_LOCALNRANKS, too.
+# mvapich     the user guide of MVAPICH2 2.3, "Run-time Parameters".
 # pmi         pals.h of HPE for Cray's, `src/plugins/mpi/pmi2` of Slurm for srun's.
 # pals        pals.h of HPE, and https://docs.alcf.anl.gov for what scripts read.
 # flux        https://flux-framework.readthedocs.io, flux-environment(7), "Job Environment".
@@ -300,6 +319,16 @@ DIALECTS: Final = (
         local_rank=("MPI_LOCALRANKID",),
         local_size=("MPI_LOCALNRANKS",),
         present=_has_hydra,
+        hides=frozenset({"slurm"}),
+        mpi="mpich",
+    ),
+    Dialect(
+        "mvapich",
+        "MVAPICH's mpirun_rsh",
+        rank=("MV2_COMM_WORLD_RANK",),
+        size=("MV2_COMM_WORLD_SIZE",),
+        local_rank=("MV2_COMM_WORLD_LOCAL_RANK",),
+        local_size=("MV2_COMM_WORLD_LOCAL_SIZE",),
         hides=frozenset({"slurm"}),
         mpi="mpich",
     ),
@@ -416,10 +445,7 @@ DIALECTS: Final = (
         size=("AZUREML_NODE_COUNT",),
         hosts=_azure_hosts,
         job=lambda env: env.get("AZUREML_RUN_ID", ""),
-        present=lambda env: bool(
-            env.get("AZUREML_NODE_COUNT")
-            and (env.get("NODE_RANK") or env.get("AZ_BATCHAI_TASK_INDEX"))
-        ),
+        present=lambda env: bool(env.get("AZUREML_NODE_COUNT")) and len(_azure_ranks(env)) == 1,
         fault=_azure_fault,
         is_node=True,
     ),
@@ -467,12 +493,13 @@ def recognise(env: Environ, *, forming: bool = False) -> ToldPlace | None:
     chosen = env.get(STARTED_BY, "")
     # Said of whoever has started a launcher of ours, it is not said of the launcher's ranks.
     if chosen and not env.get("HVDTUNE_RENDEZVOUS"):
-        return _chosen(env, chosen)
+        return _chosen(env, chosen, forming=forming)
     found = [told for row in DIALECTS if (told := row.read(env)) is not None]
     if not found:
-        if fault := next(filter(None, (row.fault(env) for row in DIALECTS)), ""):
+        if fault := next(filter(None, (_fault(row, env) for row in DIALECTS)), ""):
             raise UsageError(f"{fault}: {REMEDY}")
         return None
+    found[0] = replace(found[0], remark=_alone_among(found[0], found[1:]))
     found = [told for told in found if told.dialect not in _ROWS[found[0].dialect].hides]
     for other in found[1:]:
         _require_agreement(found[0], other)
@@ -485,17 +512,46 @@ def recognise(env: Environ, *, forming: bool = False) -> ToldPlace | None:
     return told
 
 
+def _fault(row: Dialect, env: Environ) -> str:
+    """What is wrong with the variables of a launcher that tells no place, "" for nothing."""
+    if fault := row.fault(env):
+        return fault
+    # The last two have names that may be anything's, and are looked at above.
+    if row.is_node or row.name in ("hvdtune", "torchrun", "torch"):
+        return ""
+    ranks, local_ranks, local_sizes = row.rank[:1], row.local_rank[:1], row.local_size[:1]
+    sizes = local_sizes or ("",)
+    return _lone_local(env, *ranks, *local_ranks, *sizes) if local_ranks else ""
+
+
+def _alone_among(inner: ToldPlace, others: list[ToldPlace]) -> str:
+    """A sentence where a launcher has started one process in each of several tasks or hosts."""
+    outer = next((told for told in others if (told.size or 1) > 1), None)
+    if inner.size != 1 or outer is None or inner.dialect == "hvdtune":
+        return ""
+    return (
+        f"{inner.title} says that this process is alone, by {inner.told_by}, and "
+        f"{outer.title} that there are {outer.size}, by {outer.told_by}: each of them is a job of "
+        f"its own; {STARTED_BY}={outer.dialect} makes them one"
+    )
+
+
 def mpi_flavour(told: ToldPlace) -> str | None:
     """The flavour of MPI that the launcher's programs have, "" for any, None for none."""
     return _ROWS[told.dialect].mpi
 
 
-def _chosen(env: Environ, name: str) -> ToldPlace | None:
+def _chosen(env: Environ, name: str, *, forming: bool) -> ToldPlace | None:
     if name == _ALONE:
         return None
     if name not in _ROWS:
         raise UsageError(f"{STARTED_BY}={name} is none of {', '.join([*_ROWS, _ALONE])}")
     row = _ROWS[name]
+    if forming and not row.forms_jobs:
+        raise UsageError(
+            f"{STARTED_BY}={name}, but hvdtune's ranks do not find each other by what {row.title} "
+            "sets: start them with `hvdtune run`"
+        )
     told = row.read(env)
     if told is None:
         unset = [name for name in (*row.rank[:1], *row.size[:1]) if not env.get(name)]

@@ -45,6 +45,8 @@ def sagemaker_fault(env: Environ) -> str:
     current, hosts = sagemaker(env)
     if not hosts:
         return f"{listing} lists no hosts: {env[listing][:_SHOWN]}"
+    if len({*hosts}) < len(hosts):
+        return f"{listing} lists a host twice: {env[listing][:_SHOWN]}"
     if not current:
         several = f"{listing} lists {len(hosts)} hosts, but SM_CURRENT_HOST is not set"
         return several if len(hosts) > 1 else ""
@@ -83,6 +85,9 @@ def cluster_fault(env: Environ, name: str, kinds: tuple[str, ...], others: tuple
         return _not_json(env, name)
     if not isinstance(whole, dict) or not isinstance(whole.get("cluster", {}), dict):
         return f"{name} is not an object with a cluster: {env[name][:_SHOWN]}"
+    for kind, addresses in whole.get("cluster", {}).items():
+        if not isinstance(addresses, list | dict):
+            return f"{name} has no list of the tasks of type {kind}, but {addresses!r}"
     listed, own = _tasks(env, name, kinds + others), _own_task(env, name)
     kind, number = own or ("", "")
     for unknown in (kind, *(kind for kind, _ in listed)):
@@ -90,8 +95,11 @@ def cluster_fault(env: Environ, name: str, kinds: tuple[str, ...], others: tuple
             return (
                 f"{name} has a task of type {unknown}, which is none of {', '.join(kinds + others)}"
             )
-    if not listed or own in listed or kind in others:
+    if own in listed or kind in others:
         return ""
+    if not listed:
+        said = f"{name} says that this process is {kind} {number}, but has no cluster"
+        return said if number not in ("", "0") else ""
     known = ", ".join(f"{kind} {number}" for kind, number in listed)
     if not kind or number == "":
         several = f"{name} names the tasks {known}, but not which of them this process is"
@@ -103,14 +111,21 @@ def _tasks(env: Environ, name: str, first: tuple[str, ...]) -> dict[tuple[str, s
     """The addresses of all tasks of a cluster, by type and number, those of some types first."""
     whole = document(env, name)
     listed = whole.get("cluster") if isinstance(whole, dict) else None
-    if not isinstance(listed, dict):
+    if not isinstance(listed, dict) or not all(isinstance(e, list | dict) for e in listed.values()):
         return {}
     ordered = {kind: listed[kind] for kind in (*first, *listed) if kind in listed}
     return {
-        (kind, str(number)): str(address)
+        (kind, number): str(address)
         for kind, addresses in ordered.items()
-        for number, address in enumerate(addresses if isinstance(addresses, list) else ())
+        for number, address in _numbered(addresses)
     }
+
+
+def _numbered(addresses: Any) -> list[tuple[str, Any]]:
+    """The addresses of a list, or of an object by their numbers, as TensorFlow takes them, too."""
+    if isinstance(addresses, dict):
+        return sorted(addresses.items(), key=lambda each: (len(each[0]), each[0]))
+    return [(str(number), address) for number, address in enumerate(addresses)]
 
 
 def _own_task(env: Environ, name: str) -> tuple[str, str] | None:

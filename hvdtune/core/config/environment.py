@@ -25,7 +25,7 @@ from hvdtune.core.config.launched import (
     settle,
     without_launch,
 )
-from hvdtune.core.config.own_variables import misspelt
+from hvdtune.core.config.own_variables import unknown
 from hvdtune.errors import UsageError
 from hvdtune.horovod import variables
 from hvdtune.horovod.vocabulary import LOG_LEVELS as LOG_LEVELS
@@ -156,7 +156,9 @@ class Config:
         path, why_not = _horovod_timeline(env, config)
         if why_not:
             vain = (*vain, in_vain(env, "HOROVOD_TIMELINE", why_not))
-        vain = (*vain, *misspelt(env, [_variable(knob) for knob in _table(knobs)]))
+        if place is not None and place.remark:
+            vain = (*vain, place.remark)
+        vain = (*vain, *unknown_variables(env, knobs))
         cycles = bool(path) and bool(launcher_values(env).get("HOROVOD_TIMELINE_MARK_CYCLES"))
         return dataclasses.replace(config, horovod_timeline=path, horovod_cycles=cycles, vain=vain)
 
@@ -178,6 +180,11 @@ class Config:
         variables.check(env)
         rank = _read(env, "HVDTUNE_RANK", parse.whole, 0)
         size = _read(env, "HVDTUNE_SIZE", parse.whole, 1)
+        if rank and not env.get("HVDTUNE_SIZE"):
+            raise UsageError(
+                f"HVDTUNE_RANK={rank} is set, but not HVDTUNE_SIZE: `hvdtune run` sets both for "
+                "its ranks; unset it elsewhere"
+            )
         if not 0 <= rank < size:
             raise UsageError(
                 f"HVDTUNE_RANK={rank} is not a rank of HVDTUNE_SIZE={size}: `hvdtune run` sets "
@@ -255,6 +262,20 @@ def _table(knobs: Sequence[Knob] | None) -> Sequence[Knob]:
 
 def _variable(knob: Knob) -> str:
     return f"HVDTUNE_{knob.name.upper()}"
+
+
+def unknown_variables(
+    environ: Mapping[str, str] | None = None, knobs: Sequence[Knob] | None = None
+) -> tuple[str, ...]:
+    """A sentence about each HVDTUNE_ variable that is none of hvdtune's.
+
+    A rank leaves out what its launcher has told already.
+    """
+    env = os.environ if environ is None else environ
+    launch = Launch.of(env)
+    told = () if launch is None else [n for n in env if not launch.is_changed(env, n)]
+    new = {name: value for name, value in env.items() if name not in told}
+    return tuple(unknown(new, lambda: [_variable(knob) for knob in _table(knobs)]))
 
 
 def launch_defaults(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Final
 
 from hvdtune import parse
@@ -73,7 +74,7 @@ def _of_file(path: str) -> bytes:
     """The key of a file: 32 bytes, or 64 hexadecimal digits."""
     source = f"HVDTUNE_KEY_FILE={path}"
     try:
-        with open(path, "rb") as file:
+        with Path(path).expanduser().open("rb") as file:
             facts = os.fstat(file.fileno())
             if facts.st_mode & 0o077:
                 raise UsageError(

@@ -24,7 +24,7 @@ NOTE: Final = "HVDTUNE_LAUNCHED"
 # What a launcher of another environment is told of the interpreter that it starts ranks with.
 TRAINING_PYTHON: Final = "HVDTUNE_TRAINING_PYTHON"
 # What a launcher tells each of its ranks; never a wish of a user's.
-OWN_PLACE: Final = PLACE | {
+OWN_PLACE: Final[frozenset[str]] = PLACE | {
     f"HVDTUNE_{name}"
     for name in (
         "RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "RENDEZVOUS",

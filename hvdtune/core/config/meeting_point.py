@@ -79,7 +79,7 @@ def read_meeting_point(env: Mapping[str, str], place: ToldPlace, cache: Path) ->
     return MeetingPoint(
         dataclasses.replace(place, hosts=hosts),
         job=env.get("HVDTUNE_JOB_ID") or place.job,
-        folder=Path(env.get("HVDTUNE_SHARED_FOLDER") or cache / "jobs"),
+        folder=Path(env.get("HVDTUNE_SHARED_FOLDER") or cache / "jobs").expanduser(),
         is_folder_chosen=bool(env.get("HVDTUNE_SHARED_FOLDER")),
         key=key,
         host=env.get("HVDTUNE_RENDEZVOUS_HOST") or next(iter(hosts), ""),

@@ -5,20 +5,20 @@ The knobs have a variable each besides, as `hvdtune.core.config.knobs` lists the
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Final
 
-from hvdtune.core.config.launched import OWN_PLACE
+from hvdtune.core.config.launched import NOTE, OWN_PLACE, TRAINING_PYTHON
 
 PREFIX: Final = "HVDTUNE_"
-_ALIKE: Final = 0.8  # of two names: twice what they have in common over both lengths
+_ALIKE: Final = 0.7  # of two names: twice what they have in common over both lengths
 # What the reference says of each.
 VARIABLES: Final[Mapping[str, str]] = {
     "HVDTUNE_STARTED_BY": "The launcher that has started the processes, where several could have; "
     "`none` for a process alone.",
     "HVDTUNE_NODES": "The number of hosts, where each has one process that was started by hand.",
     "HVDTUNE_NODE": "The number of this one of them, from 0 on.",
-    "HVDTUNE_HOST": "The name of this host. [default: the launcher's name, else the system's]",
+    "HVDTUNE_HOST": "The name of this rank's host. [default: the launcher's, else the system's]",
     "HVDTUNE_JOB_ID": "What tells this job from the user's others, the same for all ranks.",
     "HVDTUNE_SHARED_FOLDER": "A folder of the user's own that the hosts share, where rank 0 leaves "
     "its address. [default: jobs in ~/.cache/hvdtune]",
@@ -60,21 +60,33 @@ VARIABLES: Final[Mapping[str, str]] = {
 }
 
 
-def misspelt(env: Mapping[str, str], knobs: Collection[str]) -> Iterator[str]:
-    """A sentence about each variable whose name is nearly one that a user may set.
+# What hvdtune's programs tell each other, and what its tests are told.
+_INTERNAL: Final[frozenset[str]] = OWN_PLACE | {
+     NOTE, TRAINING_PYTHON, "HVDTUNE_FAILPOINT", "HVDTUNE_SCRIPT_KNOBS",
+}  # fmt: skip
+_OF_TESTS: Final = "HVDTUNE_TEST_"
+
+
+def unknown(env: Mapping[str, str], knobs: Callable[[], Collection[str]]) -> Iterator[str]:
+    """A sentence about each variable that has hvdtune's prefix and is none of its own.
 
     Args:
-        knobs: the variables of the knobs.
+        knobs: returns the variables of the knobs; called where they matter only.
     """
-    known = {name.removeprefix(PREFIX) for name in (*VARIABLES, *knobs)}
-    for name in sorted(env):
-        own = name.removeprefix(PREFIX)
-        if own == name or own in known or name in OWN_PLACE:
-            continue
+    named = {name for name in env if name.startswith(PREFIX) and not name.startswith(_OF_TESTS)}
+    rest = named - set(VARIABLES) - _INTERNAL
+    if not rest:
+        return
+    known = {*VARIABLES, *knobs()}
+    for name in sorted(rest - known):
         import difflib  # only here: it takes time that ranks otherwise do not need
 
-        if close := difflib.get_close_matches(own, known, 1, _ALIKE):
-            yield (
-                f"{name} is no variable of hvdtune's and changes nothing: did you mean "
-                f"{PREFIX}{close[0]}?"
-            )
+        # Without the prefix, in which all names are alike.
+        alike = difflib.get_close_matches(
+            name.removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in known], 2, _ALIKE
+        )
+        meant = " or ".join(PREFIX + each for each in alike)
+        advice = (
+            f"did you mean {meant}?" if meant else "docs/reference.md lists those that there are"
+        )
+        yield f"{name} is no variable of hvdtune's and changes nothing: {advice}"

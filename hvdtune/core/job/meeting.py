@@ -159,7 +159,7 @@ def find_leader(
         return f"{where}:{point.port_of(job)}", _derived(point.key, job, count)
     file = _file_of(point, job)
     file.require_folder()
-    offer = _await_offer(file, timeout_s, _WITH_KEY if point.key else _WITHOUT_KEY)
+    offer = _await_offer(file, job, timeout_s, _WITH_KEY if point.key else _WITHOUT_KEY)
     if bool(offer.key) == bool(point.key):
         both = (
             "no key, and this process has one" if point.key else "a key, and this process has none"
@@ -317,10 +317,11 @@ def _addresses_of(host: str, timeout_s: float) -> list[str]:
         time.sleep(min(_LAST_LOOK_S, timeout_s))
 
 
-def _await_offer(file: JobFile, timeout_s: float, without_file: str) -> Offer:
+def _await_offer(file: JobFile, job: str, timeout_s: float, without_file: str) -> Offer:
     """Waits for rank 0's file; one that leads nowhere is of a job that has ended.
 
     Args:
+        job: whose file it is, for the message.
         without_file: what to set so that no file is needed.
 
     Raises RendezvousError when there is none in time.
@@ -341,7 +342,8 @@ def _await_offer(file: JobFile, timeout_s: float, without_file: str) -> Offer:
             raise RendezvousError(
                 f"no word from rank 0 in {file.path} for {timeout_s:g} s{said}: if the hosts do "
                 "not share that folder, set HVDTUNE_SHARED_FOLDER to one that they share, or "
-                f"{without_file}; {_TWICE}"
+                f"{without_file}; if rank 0 was told of another job than {job}, set "
+                f"HVDTUNE_JOB_ID, the same for all ranks; {_TWICE}"
             )
         time.sleep(min(pause_s, left_s))
         pause_s = min(2 * pause_s, _LAST_LOOK_S)

@@ -93,8 +93,8 @@ def require_same(facts: NodeFacts, asked: Mapping[str, str]) -> None:
         if theirs != ours:
             raise LaunchError(
                 f"node {facts.number}, {facts.host}, was started {_with(what, theirs)}, and the "
-                f"first node {_with(what, ours)}: start `hvdtune run` with the same words on all "
-                "nodes"
+                f"first node {_with(what, ours)}: start `hvdtune run` with the same words and "
+                "variables on all nodes"
             )
 
 
