@@ -13,7 +13,7 @@ from hvdtune.dashboard.membership import MembershipFrames, open_membership
 from hvdtune.dashboard.study import FILES, StudyFrames, open_study
 from hvdtune.dashboard.swimlane import Swimlane
 from hvdtune.errors import UsageError
-from hvdtune.timeline import Trace, open_trace, summary
+from hvdtune.timeline import Trace, summary
 from hvdtune.timeline.analysis.arrivals import Arrivals, arrivals_of
 from hvdtune.timeline.analysis.findings import Answer, why
 from hvdtune.timeline.analysis.metrics import breakdown
@@ -21,6 +21,7 @@ from hvdtune.timeline.analysis.quantities import measure
 from hvdtune.timeline.model.event_table import make_events
 from hvdtune.timeline.model.job_metadata import JobMetadata, job_metadata_of
 from hvdtune.timeline.model.schema import COLLECTIVES, COLUMNS
+from hvdtune.timeline.reading.opening import open_light
 
 
 @dataclass(frozen=True)
@@ -89,10 +90,9 @@ class RunView:
     def ranks(self) -> list[int]:
         """Ranks with at least one event or metadata, ascending."""
         known = {int(rank) for rank in self.trace.meta.get("ranks", {})}
-        for table in (self.trace.events, self.trace.others):
-            if table is not None:
-                known |= {int(rank) for rank in table["rank"].unique()}
-        return sorted(known)
+        known |= {int(rank) for rank in self.trace.events["rank"].unique()}
+        others = self.trace.others
+        return sorted(known if others is None else {*known, *others.ranks})
 
     def prepare(self) -> None:
         """Computes what the first look at the timeline needs, so that it need not wait."""
@@ -116,14 +116,14 @@ def open_run(path: Path, link_gbps: float | None = None) -> RunView:
     folder = path if path.is_dir() else path.parent
     study = open_study(folder)
     try:
-        trace = open_trace(path)
+        trace = open_light(path)
     except UsageError:  # there is none in the folder
         if study is None:
             raise
         text = "There is no trace beside this study: tune with -o FOLDER, or record the job."
         return RunView(str(path), empty_trace([text]), study)
     warnings = trace.warnings + trace.left_out()
-    trace = replace(trace.without_slices(), warnings=warnings)
+    trace = replace(trace, warnings=warnings)
     return RunView(str(path), trace, study, link_gbps, open_membership(folder))
 
 

@@ -9,17 +9,19 @@ import heapq
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from hvdtune.plural import counted
 from hvdtune.timeline.analysis.metrics.breakdown import Spans, waits_of
 from hvdtune.timeline.model.intervals import union
+from hvdtune.timeline.model.ordering import time_order
+from hvdtune.timeline.model.other_slices import OtherSlices
 from hvdtune.timeline.model.schema import COLLECTIVES, KIND_NAMES, Ints
 from hvdtune.timeline.model.slices import KIND_TEXTS
-
-Floats = NDArray[np.float64]
 
 # Lane -> kinds of events in it, top to bottom.
 LANES: dict[str, tuple[str, ...]] = {
@@ -37,6 +39,7 @@ UNKNOWN = 254  # ... of another program's slice of a kind that nobody knows
 NAMES_OF_KINDS = dict(enumerate(KIND_TEXTS[1:])) | {COMPUTE: "COMPUTE", UNKNOWN: ""}
 MAX_DEPTH = 8  # rows of slices that overlap; more share the last one
 MAX_LANES = 4_096  # of threads of other programs
+_KIND_OF_CODE = np.array([UNKNOWN, *range(len(KIND_TEXTS) - 1)], np.uint8)
 MAX_THREADS = 64  # of a rank that have a lane of their own; the idlest of more share one
 
 
@@ -64,7 +67,9 @@ class SwimlaneRow:
 
     @cached_property
     def stretches(self) -> tuple[Ints, Ints]:
-        """Begins and ends of what the slices cover."""
+        """Begins and ends of what the slices cover; their own where none touches another."""
+        if (self.begin[1:] > self.end[:-1]).all() and (self.begin <= self.end).all():
+            return self.begin, self.end
         return union(self.begin, self.end)
 
     @cached_property
@@ -79,19 +84,12 @@ class SwimlaneRow:
         return reach
 
     @cached_property
-    def knots(self) -> tuple[Floats, Floats]:
-        """Return where covered time begins or ceases to grow, and how much lies before, in ns.
-
-        Whole numbers, which doubles hold exactly for 104 days.
-        """
+    def covered_before(self) -> Ints:
+        """How much time the stretches before each cover, in ns."""
         begin, end = self.stretches
-        lasting = end > begin
-        begin, end = begin[lasting], end[lasting]
-        times, covered = np.empty(2 * len(begin)), np.empty(2 * len(begin))
-        times[::2], times[1::2] = begin, end
-        covered[1::2] = np.cumsum(end - begin)
-        covered[::2] = np.concatenate((np.zeros(min(len(begin), 1)), covered[1:-1:2]))
-        return times, covered
+        before = np.zeros(len(begin), np.int64)
+        np.cumsum((end - begin)[:-1], out=before[1:])
+        return before
 
     @cached_property
     def instants(self) -> Ints:
@@ -99,12 +97,14 @@ class SwimlaneRow:
         found: Ints = self.begin[self.begin == self.end]
         return found
 
-    def covered_ns(self, edges_ns: Ints) -> Floats:
+    def covered_ns(self, edges_ns: Ints) -> Ints:
         """How much slices cover between neighbouring edges, which ascend: whole ns."""
-        times, covered = self.knots
-        if len(times) == 0:
-            return np.zeros(len(edges_ns) - 1)
-        result: Floats = np.diff(np.rint(np.interp(edges_ns, times, covered)))
+        begin, end = self.stretches
+        if len(begin) == 0:
+            return np.zeros(len(edges_ns) - 1, np.int64)
+        last = np.searchsorted(begin, edges_ns, side="right") - 1
+        within = np.minimum(edges_ns, end[last]) - begin[last]
+        result: Ints = np.diff(np.where(last < 0, 0, self.covered_before[last] + within))
         return result
 
     def within(self, first_ns: int, last_ns: int) -> tuple[int, int]:
@@ -181,56 +181,70 @@ def _inferred(rank: int, waits: Spans) -> SwimlaneRow:
     return SwimlaneRow(rank, "wait", *waits, kind, np.full(len(kind), -1, np.int32))
 
 
-def lanes_of_threads(others: pd.DataFrame) -> list[SwimlaneRow]:
-    """A lane for every thread of other programs, of `Trace.others`."""
-    length = (others["end_ns"] - others["begin_ns"]).to_numpy()
-    keys = others.assign(length=length).groupby(["rank", "pid", "tid"], observed=True, sort=True)
-    number = keys.ngroup().to_numpy()
-    titles = keys[["process", "thread"]].first()
-    threads = keys["length"].sum().to_frame().join(titles).reset_index()
+class _Drawn(NamedTuple):
+    """Columns of `SwimlaneRow`, of the slices of many."""
+
+    begin: Ints
+    end: Ints
+    kind: NDArray[np.uint8]
+
+
+def lanes_of_threads(others: OtherSlices) -> list[SwimlaneRow]:
+    """A lane for every thread of other programs."""
+    threads = others.threads
+    kinds = _KIND_OF_CODE[others.rows["kind"].cat.codes.to_numpy()]
+    begin, end = (others.rows[key].to_numpy() for key in ("begin_ns", "end_ns"))
+    drawn = _Drawn(begin, end, kinds)
+    parts = [slice(*ends) for ends in zip(others.starts[:-1], others.starts[1:], strict=True)]
+    lengths = pd.Series([int((end[part] - begin[part]).sum()) for part in parts])
     most = max(min(MAX_THREADS, MAX_LANES // threads["rank"].nunique()), 1)
-    places = threads.groupby("rank")["length"].rank(method="first", ascending=False)
-    # What has no lane of its own is in its rank's last one.
-    lane = np.where(places <= most, np.arange(len(threads)), -1 - threads["rank"].to_numpy())
-    labels = dict(zip(lane.tolist(), _labels(threads), strict=True))
-    idler = threads["rank"][places > most].value_counts()
-    labels |= {-1 - int(str(rank)): f"{count} less busy threads" for rank, count in idler.items()}
-    codes = others["kind"].cat.codes.to_numpy().astype(np.int64) - 1
-    kinds = np.where(codes < 0, UNKNOWN, codes).astype(np.uint8)
-    of_slice = lane[number]
-    order = np.argsort(of_slice, kind="stable")
-    numbers, first = np.unique(of_slice[order], return_index=True)
-    result = [
-        _of_thread(others, rows, kinds, labels[key])
-        for key, rows in zip(numbers.tolist(), np.split(order, first[1:]), strict=True)
-    ]
-    return sorted(result, key=lambda lane: lane.rank)
+    busiest = lengths.groupby(threads["rank"]).rank(method="first", ascending=False) <= most
+    result = []
+    for rank, rows in threads.groupby("rank").groups.items():
+        own = rows[busiest[rows]]
+        labels = _labels(threads.loc[rows])[busiest[rows].to_numpy()]
+        result += [
+            _of_thread(int(str(rank)), label, drawn, parts[thread])
+            for thread, label in zip(own, labels, strict=True)
+        ]
+        # What has no lane of its own is in its rank's last one.
+        if idler := [parts[thread] for thread in rows[~busiest[rows]]]:
+            result.append(_of_idler(int(str(rank)), drawn, idler))
+    return result
 
 
-def _labels(threads: pd.DataFrame) -> list[str]:
-    """The names of threads: their title, and by more where several of a rank share that."""
+def _labels(threads: pd.DataFrame) -> NDArray[Any]:
+    """The names of a rank's threads: their title, and by more where several share that."""
     labels = threads["thread"].astype(str).str.strip()
     labels = labels.mask(labels == "", "no thread")
     for more in ("process", "tid"):
-        shared = labels.groupby(threads["rank"].astype(str) + " " + labels).transform("size") > 1
+        shared = labels.groupby(labels).transform("size") > 1
         said = threads[more].astype(str)
         joined = said + " " + labels if more == "process" else labels + " " + said
         labels = labels.where(~shared, joined.str.strip())
-    return labels.to_list()
+    return labels.to_numpy(object)
 
 
-def _of_thread(
-    others: pd.DataFrame, rows: NDArray[np.intp], kinds: NDArray[np.uint8], label: str
-) -> SwimlaneRow:
-    begin = others["begin_ns"].to_numpy()[rows]
-    end = others["end_ns"].to_numpy()[rows]
-    at = np.concatenate((begin, np.maximum(end, begin + 1)))
-    change = np.repeat([1, -1], len(rows))
+def _of_thread(rank: int, label: str, drawn: _Drawn, rows: slice) -> SwimlaneRow:
+    begin, end, kind = drawn.begin[rows], drawn.end[rows], drawn.kind[rows]
+    row = np.arange(-2 - rows.start, -2 - rows.stop, -1, dtype=np.int32)
+    return SwimlaneRow(rank, label, begin, end, kind, row, min(_deepest(begin, end), MAX_DEPTH))
+
+
+def _of_idler(rank: int, drawn: _Drawn, parts: Sequence[slice]) -> SwimlaneRow:
+    rows = np.concatenate([np.arange(part.start, part.stop) for part in parts])
+    rows = rows[time_order(drawn.begin[rows], [-drawn.end[rows]])]
+    begin, end, kind = drawn.begin[rows], drawn.end[rows], drawn.kind[rows]
+    depth = min(_deepest(begin, end), MAX_DEPTH)
+    label = f"{counted(len(parts), 'less busy thread')}"
+    return SwimlaneRow(rank, label, begin, end, kind, (-2 - rows).astype(np.int32), depth)
+
+
+def _deepest(begin: Ints, end: Ints) -> int:
+    """How many slices, which are ordered by begin, are under way at once at most."""
     # Where one ends as another begins they need one row, not two.
-    deepest = int(np.cumsum(change[np.lexsort((change, at))]).max())
-    rank = int(others["rank"].iloc[rows[0]])
-    row = (-2 - rows).astype(np.int32)
-    return SwimlaneRow(rank, label, begin, end, kinds[rows], row, min(deepest, MAX_DEPTH))
+    ended = np.searchsorted(np.sort(np.maximum(end, begin + 1)), begin, side="right")
+    return int((np.arange(1, len(begin) + 1) - ended).max())
 
 
 def _without(spans: tuple[Ints, Ints], cut: tuple[Ints, Ints]) -> tuple[Ints, Ints]:

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from hvdtune.dashboard.lanes import COMPUTE, NAMES_OF_KINDS, SwimlaneRow, lanes_of, lanes_of_threads
 from hvdtune.dashboard.tiles import Marks, TileWindow, tile
 from hvdtune.timeline import Trace
+from hvdtune.timeline.model.other_slices import OtherSlices
 from hvdtune.timeline.model.schema import COLLECTIVES, KIND_NAMES, PROCESS_SET_UNIT
 from hvdtune.timeline.model.slices import FOREIGN_KINDS
 
@@ -99,14 +100,14 @@ class Swimlane:
         rows, begin = own[of_tensors[own]], events["begin_ns"].to_numpy()
         at = begin[rows]
         if others is not None:
-            theirs = _rows_called(others, text)
-            at = np.concatenate((at, others["begin_ns"].to_numpy()[theirs]))
+            theirs = _rows_called(others.rows, text)
+            at = np.concatenate((at, others.rows["begin_ns"].to_numpy()[theirs]))
             rows = np.concatenate((rows, -2 - theirs))
         if len(rows) == 0:
             return None
         number %= len(rows)
         row = int(rows[np.argsort(at, kind="stable")[number]])
-        event = events.iloc[row] if row >= 0 or others is None else others.iloc[-2 - row]
+        event = events.iloc[row] if row >= 0 or others is None else others.rows.iloc[-2 - row]
         return _place(event, row) | {"number": number, "count": len(rows)}
 
     def describe(self, row: int) -> dict[str, Any]:
@@ -120,12 +121,11 @@ class Swimlane:
         """
         others = self.trace.others
         if row < -1 and others is not None and -2 - row < len(others):
-            event = others.iloc[-2 - row]
-            return {"title": str(event["name"]), "lines": [*_when(event), *_theirs(event)]}
+            return _described(others, -2 - row)
         if not 0 <= row < len(self.trace.events):
             raise IndexError(row)
         event = self.trace.events.iloc[row]
-        lines = [*_when(event), *(list(line) for line in _more(self.trace, event))]
+        lines = [*_when(event["rank"], event), *(list(line) for line in _more(self.trace, event))]
         name = "" if event["kind"] == "BUCKET" else str(event["name"])
         return {"title": f"{event['kind']} {name}".strip(), "lines": lines}
 
@@ -148,19 +148,21 @@ def _place(event: pd.Series, row: int) -> dict[str, Any]:
     return {"name": str(event["name"]), "row": row, **times}
 
 
-def _when(event: pd.Series) -> Iterator[list[str]]:
-    yield ["rank", str(event["rank"])]
+def _when(rank: int, event: pd.Series) -> Iterator[list[str]]:
+    yield ["rank", str(rank)]
     yield ["begins", f"{event['begin_ns'] / 1e6:,.6f} ms after the first event"]
     yield ["lasts", f"{(event['end_ns'] - event['begin_ns']) / 1e3:,.3f} us"]
 
 
-def _theirs(event: pd.Series) -> Iterator[list[str]]:
-    """Describe a row of `Trace.others`."""
-    for what in ("process", "thread", "category"):
-        if text := str(event[what]):
-            yield [what, text]
-    if text := str(event["args"]):
-        yield ["said", text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]} ..."]
+def _described(others: OtherSlices, row: int) -> dict[str, Any]:
+    """`Swimlane.describe` for a row of other programs' slices."""
+    event, thread = others.rows.iloc[row], others.thread_of(row)
+    lines = list(_when(thread["rank"], event))
+    places = ("process", thread), ("thread", thread), ("category", event)
+    lines += [[what, text] for what, place in places if (text := str(place[what]))]
+    if text := others.args(row):
+        lines.append(["said", text if len(text) <= MOST_TEXT else f"{text[:MOST_TEXT]} ..."])
+    return {"title": str(event["name"]), "lines": lines}
 
 
 def tensor_lane(events: pd.DataFrame, name: str) -> tuple[SwimlaneRow, pd.DataFrame]:

@@ -133,7 +133,7 @@ def _names(
     if len(rows) == 0:
         return [], np.empty(0, np.int64)
     own = trace.events["name"].cat.categories
-    theirs = None if trace.others is None else trace.others["name"]
+    theirs = None if trace.others is None else trace.others.rows["name"]
     codes = np.full(len(rows), -1, np.int64)
     codes[rows >= 0] = trace.events["name"].cat.codes.to_numpy()[rows[rows >= 0]]
     if theirs is not None:

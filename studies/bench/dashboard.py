@@ -2,12 +2,15 @@
 
     python -m studies.bench.dashboard                 # 1 and 10 million events, about 5 minutes
     python -m studies.bench.dashboard --events 200000
+    python -m studies.bench.dashboard --events --foreign 100 1000   # MB
 
 A trace of 32 ranks is generated, opened by `hvdtune dashboard`, and looked at in a headless
-Chromium. `paint`: from the request for the timeline page until its first tile is drawn, by a
-browser that has just started. `answer`: from a key (zoom or pan) until what it asks for is
-drawn. `tile`: processor time of the server for one tile of 160 lanes and 1300 pixels in random
-windows. `memory`: resident memory of the largest renderer, which holds the page.
+Chromium; with `--foreign`, a Chrome trace of another program as large as told, opened a second
+time. `paint`: from the request for the timeline page until its first tile is drawn, by a browser
+that has shown the first page. `answer`: from a key (zoom or pan) until what it asks for is drawn.
+`tile`: processor time of the server for one tile of 160 lanes and 1300 pixels in random windows.
+`page`: resident memory of the largest renderer, which holds the page. `server`: the most that the
+server has had resident, until it was opened and after all that.
 """
 
 import argparse
@@ -24,9 +27,11 @@ import psutil
 from playwright.sync_api import Page, sync_playwright
 
 from hvdtune.dashboard.swimlane import Swimlane
-from hvdtune.dashboard.tiles import Window
+from hvdtune.dashboard.tiles import TileWindow
 from hvdtune.timeline import merge
 from hvdtune.timeline.model.schema import KINDS, RECORD
+from hvdtune.timeline.reading.opening import open_light
+from studies.bench import chrome_trace
 from tests.kit import rank_files
 
 RANKS, TENSORS, BUCKETS = 32, 24, 4
@@ -102,14 +107,15 @@ def tile_ms(swimlane: Swimlane) -> np.ndarray:
         width = swimlane.last_ns / 10 ** random.uniform(0, 5)
         first = random.uniform(0, swimlane.last_ns - width)
         began = time.thread_time()
-        lanes.tile(Window.of(first, first + width, PIXELS))
+        lanes.tile(TileWindow.of(first, first + width, PIXELS))
         taken.append(1000 * (time.thread_time() - began))
     return np.array(taken[20:])  # without what is computed once
 
 
 def look(page: Page, link: str) -> tuple[float, list[float]]:
     """Seconds until the timeline is drawn, ms of each answer."""
-    page.goto(link.replace("/?", "/assets/page.css?"))  # for the cookie
+    page.goto(link)  # for the cookie and the key
+    page.wait_for_selector("#content h1", timeout=120_000)
     began = time.monotonic()
     page.goto(f"{link.split('/?')[0]}/timeline", wait_until="commit")
     page.wait_for_selector("#swimlane[data-tiles]", timeout=120_000)
@@ -128,55 +134,82 @@ def renderer_mb() -> float:
     return max(sizes, default=0) / 1e6
 
 
+def server_mb(server: int) -> float:
+    """Return the most memory that a process has had resident."""
+    said = Path(f"/proc/{server}/status").read_text()
+    found = re.search(r"VmHWM:\s+(\d+) kB", said)
+    assert found is not None
+    return int(found[1]) * 1024 / 1e6
+
+
 def measure(events: int) -> str:
-    """A row of the table."""
+    """A row of the table, of hvdtune's own files."""
     with tempfile.TemporaryDirectory() as temporary:
-        files = write_trace(Path(temporary), events)
-        trace = merge(files)
+        trace = merge(write_trace(Path(temporary), events))
         count = len(trace.events)
         taken = tile_ms(Swimlane.of(trace))
         del trace
-        # The ranks' clocks were never measured, of which every rank would warn.
-        command = [sys.executable, "-m", "hvdtune", "dashboard", temporary]
-        began = time.monotonic()
-        with (
-            sync_playwright() as playwright,
-            subprocess.Popen(
-                [*command, "--port", "0", "--no-browser"],
-                stdout=subprocess.PIPE,
-                stderr=subprocess.DEVNULL,
-                text=True,
-            ) as server,
-        ):
-            assert server.stdout is not None
-            link = re.search(r"http://\S+", server.stdout.readline())
-            assert link is not None
-            opened_s = time.monotonic() - began
-            browser = playwright.chromium.launch(
-                executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
-            )
-            page = browser.new_page(viewport={"width": 1480, "height": 900})
-            painted_s, answers = look(page, link[0])
-            memory = renderer_mb()
-            browser.close()
-            server.terminate()
+        return f"| {count / 1e6:.1f} M | {serve(Path(temporary), taken)}"
+
+
+def measure_foreign(megabytes: float) -> str:
+    """A row of the table, of a trace in Chrome's format."""
+    with tempfile.TemporaryDirectory() as temporary:
+        path = Path(temporary) / "trace.json"
+        count = chrome_trace.write(path, int(megabytes * 1e6))
+        taken = tile_ms(Swimlane.of(open_light(path)))
+        return f"| {count / 1e6:.1f} M, {megabytes:.0f} MB | {serve(path, taken)}"
+
+
+def serve(path: Path, taken: np.ndarray) -> str:
+    """What a server of this trace costs: the rest of a row."""
+    # The ranks' clocks were never measured, of which every rank would warn.
+    command = [sys.executable, "-m", "hvdtune", "dashboard", str(path)]
+    began = time.monotonic()
+    with (
+        sync_playwright() as playwright,
+        subprocess.Popen(
+            [*command, "--port", "0", "--no-browser"],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            text=True,
+        ) as server,
+    ):
+        assert server.stdout is not None
+        link = re.search(r"http://\S+", server.stdout.readline())
+        assert link is not None
+        opened_s = time.monotonic() - began
+        opened_mb = server_mb(server.pid)
+        browser = playwright.chromium.launch(
+            executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
+        )
+        page = browser.new_page(viewport={"width": 1480, "height": 900})
+        painted_s, answers = look(page, link[0])
+        page_mb, most_mb = renderer_mb(), server_mb(server.pid)
+        browser.close()
+        server.terminate()
     middle, late = np.quantile(answers, (0.5, 0.95))
     return (
-        f"| {count / 1e6:.1f} M | {opened_s:.1f} | {painted_s:.2f} | {middle:.0f} / {late:.0f} | "
-        f"{np.quantile(taken, 0.5):.1f} / {np.quantile(taken, 0.95):.1f} | {memory:.0f} |"
+        f"{opened_s:.1f} | {painted_s:.2f} | {middle:.0f} / {late:.0f} | "
+        f"{np.quantile(taken, 0.5):.1f} / {np.quantile(taken, 0.95):.1f} | {page_mb:.0f} | "
+        f"{opened_mb:.0f} / {most_mb:.0f} |"
     )
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--events", type=int, nargs="*", default=[1_000_000, 10_000_000])
+    parser.add_argument("--foreign", type=float, nargs="*", default=[], metavar="MB")
     arguments = parser.parse_args()
     print(
-        "| events | opened s | paint s | answer ms p50 / p95 | tile CPU ms p50 / p95 | memory MB |"
+        "| events | opened s | paint s | answer ms p50 / p95 | tile CPU ms p50 / p95 | page MB "
+        "| server MB, opened / most |"
     )
-    print("|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|")
     for events in arguments.events:
         print(measure(events), flush=True)
+    for megabytes in arguments.foreign:
+        print(measure_foreign(megabytes), flush=True)
 
 
 if __name__ == "__main__":

@@ -70,7 +70,7 @@ def test_the_page_and_its_figures_show_it(folder):
 
 
 def test_the_file_is_a_trace_with_a_lane_for_each_worker_and_for_resets(folder):
-    slices = open_run(folder).trace.others
+    slices = open_run(folder).trace.others.rows
     assert sorted(slices["name"]) == sorted(
         [*PHASES, *(f"generation 0: rank {r} of 2" for r in (0, 1)), "generation 1: rank 0 of 1"]
     )

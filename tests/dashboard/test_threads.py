@@ -156,7 +156,7 @@ def test_rows_of_both_tables_share_a_tile():
         for row, code in zip(tile["row"].tolist(), tile["name"].tolist(), strict=True):
             name = tile["names"][code]
             if row < -1:
-                assert name == str(others["name"].iloc[-2 - row])
+                assert name == str(others.rows["name"].iloc[-2 - row])
             seen.add(row)
     assert {row for row in seen if row < -1} == set(range(-1 - len(others), -1))
     assert any(row >= 0 for row in seen)

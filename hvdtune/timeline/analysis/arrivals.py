@@ -13,6 +13,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hvdtune.plural import counted
+from hvdtune.timeline.model.other_slices import OtherSlices
 from hvdtune.timeline.model.trace import Trace
 
 FIRST_STEPS = 1  # they set things up
@@ -72,11 +73,11 @@ def arrivals_of(trace: Trace) -> Arrivals | None:
     )
 
 
-def _ticks(others: pd.DataFrame | None, negotiated: pd.DataFrame) -> pd.DataFrame:
+def _ticks(others: OtherSlices | None, negotiated: pd.DataFrame) -> pd.DataFrame:
     """The ticks that lie in a negotiation of their tensor: its number, rank, tick_ns."""
     if others is None:
         return pd.DataFrame({"rank": np.zeros(0, np.int32)})
-    ticks = others.loc[others["kind"] == "READY", ["rank", "process", "begin_ns"]]
+    ticks = others.of_kind("READY")[["rank", "process", "begin_ns"]]
     ticks = ticks.rename(columns={"process": "tensor", "begin_ns": "tick_ns"})
     found = pd.merge_asof(
         ticks.astype({"tensor": "str"}).sort_values("tick_ns"),

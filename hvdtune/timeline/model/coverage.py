@@ -83,21 +83,24 @@ def cover(spans: Sequence[Spans], groups: int, group_of: NDArray[np.int32] | Non
             filled += len(group)
     key.sort()
     ends = _where_none_is_left(key)
-    begins = np.append(0, ends[:-1] + 1)[: len(ends)]
-    mask = (1 << bits) - 1
-    starts = np.searchsorted(key[begins] >> bits, np.arange(groups + 1))
-    begin, end = (((key[rows] & mask) >> 1) << coarse for rows in (begins, ends))
+    begin, end = key[np.append(True, ends[:-1])[: len(ends)]], key[ends]
+    del key, ends
+    starts = np.searchsorted(begin, np.arange(groups + 1) << bits)
+    for times in (begin, end):  # in place, for there may be many
+        times &= (1 << bits) - 1
+        times >>= 1
+        times <<= coarse
     return Cover(begin, end, starts, span)
 
 
-def _where_none_is_left(key: Ints) -> NDArray[np.intp]:
+def _where_none_is_left(key: Ints) -> NDArray[np.bool_]:
     """The ends behind which no slice is under way; block by block, since keys are many."""
-    ends, before = [], 0
+    ends, before = np.empty(len(key), bool), 0
     for at in range(0, len(key), _BLOCK):
         open_ones = before + np.cumsum(1 - 2 * (key[at : at + _BLOCK] & 1))
-        ends.append(at + np.flatnonzero(open_ones == 0))
+        ends[at : at + _BLOCK] = open_ones == 0
         before = open_ones[-1]
-    return np.concatenate([np.empty(0, np.intp), *ends])
+    return ends
 
 
 def _grouped(spans: Sequence[Spans], group_of: NDArray[np.int32] | None) -> Iterator[Spans]:

@@ -7,12 +7,11 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from hvdtune.plural import counted
 from hvdtune.timeline.model.event_table import make_events
+from hvdtune.timeline.model.other_slices import UnsortedOthers, from_slices
 from hvdtune.timeline.model.schema import (
     KIND_NAMES,
     KINDS,
-    OTHER_COLUMNS,
     PROCESS_SET_UNIT,
     Kind,
 )
@@ -21,7 +20,7 @@ from hvdtune.timeline.model.schema import (
 _KNOWN = {"seq", "step", "cycle", "bucket", "bytes", "process_set", "cached", ""}
 
 # Letters of Chrome events that last, or happen on a thread at a time.
-_DRAWN = ("X", "b", "i", "n")
+DRAWN = ("X", "b", "i", "n")
 
 
 def events_of(slices: pd.DataFrame) -> pd.DataFrame:
@@ -43,20 +42,18 @@ def events_of(slices: pd.DataFrame) -> pd.DataFrame:
     return make_events(columns, list(names))
 
 
-def others_of(slices: pd.DataFrame) -> pd.DataFrame | None:
-    """`trace.Trace.others` from slices."""
-    others = slices.loc[(_kinds(slices) < 0) & _is_drawn(slices), list(OTHER_COLUMNS)]
-    if others.empty:
-        return None
-    return others.assign(rank=others["rank"].clip(lower=0)).reset_index(drop=True)
+def others_of(slices: pd.DataFrame) -> UnsortedOthers:
+    """What of slices is in `trace.Trace.others`."""
+    others = _kinds(slices) < 0
+    drawn = _is_drawn(slices)
+    part = from_slices(slices, others & drawn)
+    part.unused = int((others & ~drawn).sum())
+    return part
 
 
-def left_out(slices: pd.DataFrame) -> list[str]:
-    """One sentence on slices that are in neither table: counters, flows; or none."""
-    count = int(((_kinds(slices) < 0) & ~_is_drawn(slices)).sum())
-    if not count:
-        return []
-    return [f"counters, flows and the like are counted and not used: {counted(count, 'event')}"]
+def unused_of(slices: pd.DataFrame) -> int:
+    """How many slices are neither in `Trace.events` nor in `Trace.others`."""
+    return int(((_kinds(slices) < 0) & ~_is_drawn(slices)).sum())
 
 
 def _kinds(slices: pd.DataFrame) -> NDArray[np.int64]:
@@ -66,7 +63,7 @@ def _kinds(slices: pd.DataFrame) -> NDArray[np.int64]:
 
 
 def _is_drawn(slices: pd.DataFrame) -> NDArray[np.bool_]:
-    drawn: NDArray[np.bool_] = slices["phase"].isin(_DRAWN).to_numpy()
+    drawn: NDArray[np.bool_] = slices["phase"].isin(DRAWN).to_numpy()
     return drawn
 
 

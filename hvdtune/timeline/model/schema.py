@@ -112,10 +112,6 @@ PROCESS_SET_UNIT = 2
 
 INT_COLUMNS = ("begin_ns", "end_ns", "seq", "bucket", "arg")
 COLUMNS = ("rank", "kind", "name", *INT_COLUMNS)
-OTHER_COLUMNS = (
-    *("rank", "kind", "name", "begin_ns", "end_ns"),
-    *("category", "process", "thread", "pid", "tid", "args"),
-)
 
 
 class HasEvents(Protocol):

@@ -131,7 +131,7 @@ class SliceTally:
         kind: Callable[[str, str], str],
         tracks: Sequence[Track],
     ) -> Statistics:
-        """Counts and times by kind, by name and by thread.
+        """Counts and times by kind, by name and by thread; the slices are given up for them.
 
         Args:
             names, categories: text of each number.
@@ -156,6 +156,7 @@ class SliceTally:
         used, cell = np.unique(track * len(KIND_TEXTS) + kinds[pair], return_inverse=True)
         counts = np.bincount(cell, self._counts, len(used))
         spans = cover(self._spans, len(used), cell.astype(np.int32)).spans()
+        self._spans.clear()  # what comes next takes as much memory again
         return _Cells(*np.divmod(used, len(KIND_TEXTS)), counts, [spans])
 
     def _name_rows(self, names: Sequence[str], name_of_pair: Ints) -> list[NameRow]:

@@ -1,14 +1,15 @@
 """A trace of any format: its slices, and the events of hvdtune's kinds among them."""
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 import pandas as pd
 
 from hvdtune.plural import counted
-from hvdtune.timeline.model.events_of_slices import events_of, left_out, others_of
+from hvdtune.timeline.model.events_of_slices import events_of, others_of, unused_of
+from hvdtune.timeline.model.other_slices import OtherSlices, sort_others
 from hvdtune.timeline.model.slices import File
 from hvdtune.timeline.model.slices_of_events import counts_of, slices_of
 
@@ -34,9 +35,10 @@ class Trace:
         warnings: what could not be read or is not known, one sentence each, with byte offsets.
         files: what it was read from.
         parsed: `slices`, where they are not derived from `recorded`.
-        parsed_counts: `counts` of `parsed`.
+        parsed_counts: `counts` of what was parsed.
         infer: completes the events of `parsed`; see `formats.detection`.
         kept_others: `others`, where `parsed` is not kept.
+        unused: events that are neither in `events` nor in `others`, where `parsed` is not kept.
     """
 
     recorded: pd.DataFrame | None = None
@@ -46,7 +48,8 @@ class Trace:
     parsed: pd.DataFrame | None = None
     parsed_counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     infer: InferEvents | None = None
-    kept_others: pd.DataFrame | None = None
+    kept_others: OtherSlices | None = None
+    unused: int = 0
 
     @cached_property
     def events(self) -> pd.DataFrame:
@@ -64,12 +67,9 @@ class Trace:
         return events if self.infer is None else self.infer(self.parsed, events)
 
     @cached_property
-    def others(self) -> pd.DataFrame | None:
-        """Slices of kinds that only other programs record, by begin_ns; None: there are none.
-
-        Columns `schema.OTHER_COLUMNS`, on the clock of `events`.
-        """
-        return self.kept_others if self.parsed is None else others_of(self.parsed)
+    def others(self) -> OtherSlices | None:
+        """Slices of kinds that only other programs record, on the clock of `events`; None: none."""
+        return self.kept_others if self.parsed is None else sort_others([others_of(self.parsed)])
 
     @cached_property
     def slices(self) -> pd.DataFrame:
@@ -82,7 +82,8 @@ class Trace:
 
         Each is shown (an E as the end of a slice, an M as a title) or told of in `warnings`.
         """
-        return counts_of(self.events) if self.parsed is None else self.parsed_counts
+        told = self.parsed is not None or self.parsed_counts
+        return self.parsed_counts if told else counts_of(self.events)
 
     @property
     def ranks(self) -> dict[int, dict[str, Any]]:
@@ -96,7 +97,10 @@ class Trace:
 
     def left_out(self) -> list[str]:
         """One sentence on slices that are neither in `events` nor in `others`; or none."""
-        return [] if self.parsed is None else left_out(self.parsed)
+        count = self.unused if self.parsed is None else unused_of(self.parsed)
+        if not count:
+            return []
+        return [f"counters, flows and the like are counted and not used: {counted(count, 'event')}"]
 
     def __repr__(self) -> str:
         """One line: how many slices there are, of which ranks, and from how many files."""
@@ -108,10 +112,6 @@ class Trace:
             counted(len(self.warnings), "warning"),
         )
         return f"<Trace: {', '.join(parts)}>"
-
-    def without_slices(self) -> "Trace":
-        """The same events and others in a fraction of the memory."""
-        return replace(self, recorded=self.events, kept_others=self.others, parsed=None, infer=None)
 
 
 def ranks_of(meta: Mapping[str, Any]) -> dict[int, dict[str, Any]]:

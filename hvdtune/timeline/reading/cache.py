@@ -9,8 +9,9 @@ time.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from itertools import accumulate
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -79,12 +80,37 @@ class Cached:
 
     def parsed(self) -> ParsedFile:
         """All of it."""
-        return self._parsed(self._file.read(), msgspec.json.decode(self._said(_TEXTS)))
+        return self._parsed(self._file.read(), self.texts)
 
     def statistics(self) -> tuple[ParsedFile, Statistics]:
         """Return the file's statistics, and the file without the rows of `ParsedFile.table`."""
         told = msgspec.json.decode(self._said(_STATISTICS), type=Statistics)
         return self._parsed(SCHEMA.empty_table(), []), told
+
+    @property
+    def texts(self) -> list[str]:
+        """Text of each number."""
+        texts: list[str] = msgspec.json.decode(self._said(_TEXTS))
+        return texts
+
+    @property
+    def content(self) -> tuple[int, int]:
+        """The size in bytes and the CRC-32 of the trace."""
+        return self._head.size, self._head.crc
+
+    def group_starts(self) -> list[int]:
+        """The number of the first row of each group of rows, and of all rows."""
+        metadata = self._file.metadata
+        lengths = (metadata.row_group(k).num_rows for k in range(metadata.num_row_groups))
+        return [0, *accumulate(lengths)]
+
+    def group(self, number: int, columns: Sequence[str] | None = None) -> pa.Table:
+        """Some columns, or all, of a group of rows."""
+        return self._file.read_row_group(number, columns, use_threads=True)
+
+    def parsed_but(self, table: pa.Table) -> ParsedFile:
+        """The file with only these rows."""
+        return self._parsed(table, self.texts)
 
     def _parsed(self, table: pa.Table, texts: list[str]) -> ParsedFile:
         head = self._head

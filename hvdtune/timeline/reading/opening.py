@@ -1,7 +1,7 @@
 """Opens traces of any format, by what is in them rather than what they are called."""
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import IO, Any
@@ -15,7 +15,7 @@ from hvdtune.timeline.model.ordering import slice_order
 from hvdtune.timeline.model.slices import File
 from hvdtune.timeline.model.trace import Trace, meta_of
 from hvdtune.timeline.model.viewer_rows import assign_rows
-from hvdtune.timeline.reading import cache
+from hvdtune.timeline.reading import cache, light
 from hvdtune.timeline.reading.folders import TraceFiles, find, folder_of, named
 from hvdtune.timeline.reading.formats import container, hvdtune_json, parquet
 from hvdtune.timeline.reading.formats.detection import (
@@ -57,8 +57,20 @@ def open_trace(paths: Path | str | Iterable[Path | str]) -> Trace:
     return open_files(find([paths] if isinstance(paths, Path | str) else paths))
 
 
-def open_files(found: TraceFiles) -> Trace:
-    """Open known files as `open_trace` does; leaves in `found` the ones that were read."""
+def open_light(path: Path | str) -> Trace:
+    """Open a trace as `open_trace` does, without its `slices`, in a fraction of the memory."""
+    return open_files(find([path]), read=_light_parts_of)
+
+
+def open_files(
+    found: TraceFiles, read: Callable[[InspectedFile], list[FileSlices]] | None = None
+) -> Trace:
+    """Open known files as `open_trace` does; leaves in `found` the ones that were read.
+
+    Args:
+        read: another reader of files that are no recordings.
+    """
+    read = read or _parts_of
     failures = Failures(found)
     recordings = [file.path for file in found.files if file.kind == "recording"]
     recorded = _merged(recordings, still_recorded=found.still_recorded) if recordings else None
@@ -68,17 +80,17 @@ def open_files(found: TraceFiles) -> Trace:
         if file.kind == "recording":
             continue
         try:
-            read = _parts_of(file)
+            own = read(file)
         except TraceFormatError as error:
             failures.add(file, error)
             continue
-        if file.listed and not any(part.counts or part.warnings for part in read):
-            eventless[file.path] = read
+        if file.listed and not any(part.counts or part.warnings for part in own):
+            eventless[file.path] = own
         else:
-            parts += read
+            parts += own
     passed_over = {*failures.paths, *(eventless if parts or recorded else ())}
     if not parts and recorded is None:
-        parts = [part for read in eventless.values() for part in read]
+        parts = [part for own in eventless.values() for part in own]
         if not parts:
             raise failures.error()
     found.files = [file for file in found.files if file.path not in passed_over]
@@ -155,6 +167,21 @@ def _parts_of(file: InspectedFile) -> list[FileSlices]:
     return parts
 
 
+def _light_parts_of(file: InspectedFile) -> list[FileSlices]:
+    """Read a file as `_parts_of` does; its large ones are never in memory as a whole."""
+    if file.error is None and cache.is_worth_it(file):
+        with cache.cached(file.path) as kept:
+            if kept is not None and container.files_in(kept.statistics()[0]) is None:
+                parsed, others = light.parsed_of(kept)
+                part = _describe(parsed, kept.format[0])
+                part.others = others
+                return [part]
+    parts = _parts_of(file)
+    for part in parts:
+        light.lighten(part)
+    return parts
+
+
 def _unpacked(
     parsed: ParsedFile, held: Sequence[tuple[ParsedFile, Mapping[str, Any]]]
 ) -> list[FileSlices]:
@@ -168,8 +195,7 @@ def _unpacked(
         part.counts, part.warnings = {}, []
         rank = file.get("rank")
         if isinstance(rank, int) and 0 <= rank < 2**31 and (part.frame["rank"] == -1).all():
-            part.frame["rank"] = np.full(len(part.frame), rank, np.int32)
-            part.ranks = {rank: part.ranks.get(-1, {})}
+            part.name_rank(rank)
         parts.append(part)
     if parts:
         parts[0].counts = parsed.counts
@@ -235,10 +261,9 @@ def join(parts: Sequence[FileSlices], warnings: list[str]) -> Trace:
     origin = _align(parts, warnings)
     for index, part in enumerate(parts):
         part.frame["file"] = np.full(len(part.frame), index, np.int16)
+    first = min((at for part in parts for at in part.first_ns()), default=0)
     frame = parts[0].frame if len(parts) == 1 else _stacked([part.frame for part in parts])
-    begin = frame["begin_ns"].to_numpy()
-    first = int(begin.min()) if len(begin) else 0
-    frame["begin_ns"] = begin - first
+    frame["begin_ns"] = frame["begin_ns"].to_numpy() - first
     frame["end_ns"] = frame["end_ns"].to_numpy() - first
     order = slice_order(frame["begin_ns"].to_numpy(), frame["end_ns"].to_numpy())
     if order is not None:
@@ -257,7 +282,7 @@ def join(parts: Sequence[FileSlices], warnings: list[str]) -> Trace:
     meta = meta_of(dict(sorted(ranks.items()))) | ({"gaps": gaps} if gaps else {})
     if not names_tensors({*formats}):
         meta["unnamed_tensors"] = True
-    return Trace(
+    trace = Trace(
         meta=meta | _own_meta(parts, origin, first),
         warnings=warnings,
         files=tuple(part.file for part in parts),
@@ -265,6 +290,8 @@ def join(parts: Sequence[FileSlices], warnings: list[str]) -> Trace:
         parsed_counts=dict(sorted(counts.items())),
         infer=infer,
     )
+    others = [part.others for part in parts if part.others is not None]
+    return light.without_slices(trace, others, first) if others else trace
 
 
 def _own_meta(parts: Sequence[FileSlices], origin: int | None, first: int) -> dict[str, Any]:
@@ -284,7 +311,7 @@ def _name_ranks(parts: Sequence[FileSlices], warnings: list[str]) -> None:
     """Gives files that say nothing of ranks theirs, from the files' names or their order."""
     if len(parts) == 1:
         return
-    silent = [part for part in parts if (part.frame["rank"].to_numpy() == -1).all()]
+    silent = [part for part in parts if part.names_no_rank]
     matches = {id(part): _RANK_IN_NAME.search(Path(part.file.path).name) for part in silent}
     if silent and not all(matches.values()):
         text = "they do not say which rank they are of: numbered in the order of their names"
@@ -292,8 +319,7 @@ def _name_ranks(parts: Sequence[FileSlices], warnings: list[str]) -> None:
     for index, part in enumerate(silent):
         match = matches[id(part)] if all(matches.values()) else None
         rank = int(match[1]) if match else index
-        part.frame["rank"] = np.full(len(part.frame), rank, np.int32)
-        part.ranks = {rank: part.ranks.get(-1, {})}
+        part.name_rank(rank)
 
 
 def _align(parts: Sequence[FileSlices], warnings: list[str]) -> int | None:
@@ -308,9 +334,7 @@ def _align(parts: Sequence[FileSlices], warnings: list[str]) -> int | None:
     for part in parts[1:]:
         assert first is not None
         assert part.origin_unix_ns is not None
-        shift = part.origin_unix_ns - first
-        part.frame["begin_ns"] = part.frame["begin_ns"].to_numpy() + shift
-        part.frame["end_ns"] = part.frame["end_ns"].to_numpy() + shift
+        part.shift(part.origin_unix_ns - first)
     return first
 
 

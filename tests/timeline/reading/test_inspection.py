@@ -42,15 +42,6 @@ def test_an_empty_file_with_a_second_segment_is_a_recording(tmp_path: Path) -> N
     assert inspect(tmp_path / "rank-0.hvt").kind == "recording"
 
 
-def test_a_trace_without_its_slices_has_the_same_events(tmp_path: Path) -> None:
-    trace = open_trace(write(tmp_path / "a.json", event("X", 5, dur=2), event("C", 6)))
-    kept = trace.without_slices()
-    assert kept.events.equals(trace.events)
-    assert trace.others is not None and kept.others is not None
-    assert kept.others.equals(trace.others)
-    assert trace.left_out() == ["counters, flows and the like are counted and not used: 1 event"]
-
-
 def test_a_trace_says_in_one_line_what_it_holds(tmp_path: Path) -> None:
     trace = open_trace(write(tmp_path / "a.json", event("X", 5, dur=2), event("X", 9, dur=1)))
     assert repr(trace) == "<Trace: 2 slices, 0 ranks, 1 file, 0 warnings>"

@@ -58,7 +58,7 @@ def test_own_files_and_their_export_are_the_same_model():
 
 def test_what_is_read_of_a_foreign_trace_can_be_measured():
     trace = read(KINETO.parent / "horovod" / "horovod_resnet50_np2_cycles_fusion0.json.gz")
-    assert "READY" in set(trace.others["kind"])
+    assert "READY" in set(trace.others.rows["kind"])
     assert summary(trace)["ranks"] == 1
 
 
