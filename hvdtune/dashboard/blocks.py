@@ -137,18 +137,26 @@ def _saving(kind: str, label: str) -> Component:
 def grid(
     name: str, columns: Sequence[dict[str, Any]], rows: pd.DataFrame, **options: Any
 ) -> Component:
-    """A table that can be sorted, filtered and downloaded, as STEM.csv of a name STEM-table."""
-    headers = 2 if any("children" in column for column in columns) else 1
-    height = min(34 * headers + 32 * max(len(rows), 2) + 20, 440)
+    """A table that can be sorted, filtered and downloaded, as STEM.csv of a name STEM-table.
+
+    Columns that do not fit are behind a button; see tables.js for which.
+    """
+    is_long = len(rows) > MOST_UNSCROLLED
     made: Component = dag.AgGrid(
         id=name,
         columnDefs=list(columns),
         rowData=rows.astype(object).where(rows.notna(), None).to_dict("records"),
-        defaultColDef={"sortable": True, "filter": True, "resizable": True, "minWidth": 96},
-        columnSize="responsiveSizeToFit",
+        defaultColDef={
+            "sortable": True,
+            "filter": True,
+            "resizable": True,
+            "minWidth": 96,
+            "wrapHeaderText": True,
+            "autoHeaderHeight": True,
+        },
         dashGridOptions={
             "rowHeight": 32,
-            "headerHeight": 34,
+            "domLayout": "normal" if is_long else "autoHeight",
             "animateRows": False,
             "rowSelection": {
                 "mode": "singleRow",
@@ -157,7 +165,7 @@ def grid(
             },
             "enableCellTextSelection": True,
         },
-        style={"height": f"{height}px", "width": "100%"},
+        style={"height": "440px" if is_long else None, "width": "100%"},
         **options,
     )
     stem = name.removesuffix("-table")
@@ -166,14 +174,17 @@ def grid(
     button = html.Button(
         "Download CSV",
         id=f"{name}-csv",
-        className="quiet csv",
+        className="quiet",
         **download,
         **spoken(f"Download CSV: {stem}"),
     )
-    return html.Div([button, made])
+    more: Any = {"data-more": name}
+    rest = html.Button("Show all columns", className="quiet", hidden=True, **more)
+    return html.Div([html.Div([rest, button], className="table-buttons"), made])
 
 
 _SIZES = {"from_bytes", "bytes"}
+MOST_UNSCROLLED = 12  # rows
 
 
 def number_columns(rows: pd.DataFrame, headers: dict[str, str]) -> list[dict[str, Any]]:
@@ -181,6 +192,9 @@ def number_columns(rows: pd.DataFrame, headers: dict[str, str]) -> list[dict[str
     found = []
     for field, header in headers.items():
         column = text_column(field, header)
+        if not pd.api.types.is_numeric_dtype(rows[field]):
+            longest = max(map(len, rows[field].astype(str)), default=0)
+            column["minWidth"] = max(column["minWidth"], min(36 + 7 * longest, 240))
         if pd.api.types.is_numeric_dtype(rows[field]):
             column |= of_numbers(0 if pd.api.types.is_integer_dtype(rows[field]) else 2)
             if field in _SIZES or field.startswith("bytes_"):
@@ -193,9 +207,15 @@ def number_columns(rows: pd.DataFrame, headers: dict[str, str]) -> list[dict[str
     return found
 
 
-def text_column(field: str, header: str) -> dict[str, Any]:
-    """The definition of a column, with room for the header beside its sort and filter marks."""
-    return {"field": field, "headerName": header, "minWidth": 74 + 7 * len(header)}
+def text_column(field: str, header: str, aside: int = 0) -> dict[str, Any]:
+    """The definition of a column, with room for the header's longest word beside its marks.
+
+    Args:
+        aside: columns of the greatest make room first where not all fit.
+    """
+    longest = max(map(len, header.split()))
+    column: dict[str, Any] = {"field": field, "headerName": header, "minWidth": 62 + 8 * longest}
+    return column | ({"context": {"aside": aside}} if aside else {})
 
 
 def of_sizes() -> dict[str, Any]:

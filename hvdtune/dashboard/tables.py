@@ -7,26 +7,38 @@ import pandas as pd
 from hvdtune.dashboard.blocks import of_numbers, of_sizes, of_times, text_column
 from hvdtune.dashboard.study import knob_names, knob_text
 
-_TENSOR_GROUPS = {  # header -> (field, header below it)
-    "Tensor": (("tensor", "Name"),),
-    "What it is": (
-        ("dtype", "Type and shape"),
-        ("operation", "Operation"),
-        ("bytes", "Size"),
-        ("count", "Count"),
-    ),
-    "Negotiate (ms)": (("negotiate_p50_ms", "p50"), ("negotiate_p95_ms", "p95")),
-    "Queue (ms)": (("queue_p50_ms", "p50"), ("queue_p95_ms", "p95")),
-    "Communicate (ms)": (("communicate_p50_ms", "p50"), ("communicate_p95_ms", "p95")),
-    "Announced to done (ms)": (("done_p50_ms", "p50"), ("done_p95_ms", "p95")),
-    "Bucket": (("bucket_bytes", "size, median"),),
-    "Announced last": (
-        ("last_rank", "rank"),
-        ("last_rank_percent", "how often (%)"),
-        ("late_p95_ms", "late p95 (ms)"),
-        ("late_ms", "late in total (ms)"),
-    ),
+_TENSOR_HEADERS = {
+    "tensor": "Tensor",
+    "dtype": "Type and shape",
+    "operation": "Operation",
+    "bytes": "Size",
+    "count": "Count",
+    "negotiate_p50_ms": "Negotiate, p50 (ms)",
+    "negotiate_p95_ms": "Negotiate, p95 (ms)",
+    "queue_p50_ms": "Queue, p50 (ms)",
+    "queue_p95_ms": "Queue, p95 (ms)",
+    "communicate_p50_ms": "Communicate, p50 (ms)",
+    "communicate_p95_ms": "Communicate, p95 (ms)",
+    "done_p50_ms": "Announced to done, p50 (ms)",
+    "done_p95_ms": "Announced to done, p95 (ms)",
+    "bucket_bytes": "Size of its bucket, median",
+    "last_rank": "Announced last by rank",
+    "last_rank_percent": "How often that rank (%)",
+    "late_p95_ms": "Late, p95 (ms)",
+    "late_ms": "Late in total (ms)",
 }
+# What makes room for the others where not all columns fit: the least asked for first.
+_ASIDE = {
+    "count": 1,
+    "dtype": 2,
+    "operation": 2,
+    "bucket_bytes": 2,
+    "late_ms": 2,
+    "last_rank_percent": 1,
+}
+_ASIDE |= {f"{phase}_p50_ms": 1 for phase in ("negotiate", "communicate")}
+_ASIDE |= {f"{phase}_p95_ms": 3 for phase in ("negotiate", "queue", "communicate", "done")}
+_ASIDE |= {"queue_p50_ms": 3}
 _TRIAL_HEADERS = {
     "trial": "Trial",
     "state": "State",
@@ -42,22 +54,18 @@ _TRIAL_HEADERS = {
 
 def tensor_columns() -> list[dict[str, Any]]:
     """Column definitions of the per-tensor table; the first column names the tensor."""
-    columns: list[dict[str, Any]] = []
-    for group, fields in _TENSOR_GROUPS.items():
-        members = [_column(field, header) for field, header in fields]
-        columns.append({"headerName": group, "children": members})
-    columns[0]["children"][0] |= {"pinned": "left", "minWidth": 220, "tooltipField": "tensor"}
+    columns = [_column(field, header) for field, header in _TENSOR_HEADERS.items()]
+    columns[0] |= {"pinned": "left", "minWidth": 160, "tooltipField": "tensor"}
     return columns
 
 
 def tensor_rows(table: pd.DataFrame) -> pd.DataFrame:
     """The rows of a `tensor_table` with the fields of `tensor_columns`."""
-    fields = [field for members in _TENSOR_GROUPS.values() for field, _ in members]
     table = table.copy()
     for name in map(str, table.columns):
         if name.endswith("_us"):
             table[f"{name.removesuffix('_us')}_ms"] = table[name] / 1000
-    table = table[fields]
+    table = table[list(_TENSOR_HEADERS)]
     return table.assign(last_rank=table["last_rank"].where(table["last_rank"] >= 0))
 
 
@@ -86,7 +94,7 @@ def trial_rows(trials: pd.DataFrame) -> pd.DataFrame:
 
 
 def _column(field: str, header: str) -> dict[str, Any]:
-    column = text_column(field, header)
+    column = text_column(field, header, _ASIDE.get(field, 0))
     if field in {"tensor", "dtype", "operation", "state", "reason"}:
         return column
     if field.endswith("bytes"):

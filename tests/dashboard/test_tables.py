@@ -6,6 +6,7 @@ from hvdtune.dashboard.study import open_study
 from hvdtune.dashboard.tables import tensor_columns, tensor_rows, trial_columns, trial_rows
 from hvdtune.timeline import tensor_table
 
+from .conftest import settle
 from .studies import write_study
 from .synthetic import training_trace
 
@@ -40,3 +41,35 @@ def test_every_trial_column_has_its_values_and_knobs_are_columns(tmp_path):
 def test_a_number_is_shown_with_the_digits_that_it_has(field, values, shown):
     (column,) = number_columns(pd.DataFrame({field: values}), {field: "x"})
     assert shown in column["valueFormatter"]["function"]
+
+
+_BESIDE = """() => [...document.querySelectorAll(".ag-center-cols-viewport")].map(
+  (seen) => seen.querySelector(".ag-center-cols-container").scrollWidth - seen.clientWidth)"""
+
+
+@pytest.mark.parametrize(
+    ("address", "width"),
+    [
+        pytest.param("/tensors", 1280, id="tensors"),
+        pytest.param("/tensors", 390, id="tensors on a telephone"),
+        pytest.param("/study", 1280, id="trials"),
+        pytest.param("/ranks", 390, id="ranks on a telephone", marks=pytest.mark.slow),
+        pytest.param("/fusion", 390, id="buckets on a telephone", marks=pytest.mark.slow),
+    ],
+)
+def test_no_column_is_beyond_the_edge_of_a_table_and_the_rest_is_a_button_away(
+    visit, address, width
+):
+    page = visit(address)
+    page.set_viewport_size({"width": width, "height": 900})
+    settle(page)
+    page.wait_for_function(f"({_BESIDE})().every((beside) => beside <= 1)")
+    button = page.locator("[data-more]:visible").first
+    hidden = int(button.text_content().split()[1])
+    shown = page.locator(".ag-header-cell").count()
+    button.click()
+    page.wait_for_function(f"({_BESIDE})().some((beside) => beside > 1)")
+    assert page.locator(".ag-header-cell").count() > shown
+    assert button.text_content() == "Show what fits"
+    button.click()
+    button.get_by_text(f"Show {hidden} more column").wait_for()

@@ -27,14 +27,6 @@
     return ms.toLocaleString("en", { minimumFractionDigits: digits, maximumFractionDigits: digits });
   };
 
-  // Buttons of tables, see blocks.grid.
-  document.addEventListener("click", (event) => {
-    const button = event.target.closest("[data-table]");
-    if (!button) return;
-    const table = window.dash_ag_grid.getApi(button.dataset.table);
-    table.exportDataAsCsv({ fileName: button.dataset.file });
-  });
-
   // Buttons of figures, see blocks.drawn.
   document.addEventListener("click", (event) => {
     const button = event.target.closest("[data-save]");

@@ -128,6 +128,12 @@ def _show(run: RunView, place: PageAddress, found: TraceFinding) -> Component:
     return html.A(f"Show me in step {shown.step}", href=link("/timeline", place.run, **more))
 
 
+def _cell(label: str, text: str, **more: Any) -> Component:
+    """A cell that bears its column's name where the page is too narrow for columns."""
+    about: Any = {"data-label": label}
+    return html.Td(text, **about, **more)
+
+
 def _findings(run: RunView, place: PageAddress) -> Component:
     rows = [
         html.Tr(
@@ -139,10 +145,10 @@ def _findings(run: RunView, place: PageAddress) -> Component:
                         html.Ul([html.Li(capitalized(text)) for text in found.evidence]),
                     ]
                 ),
-                html.Td(f"{found.cost.mean:.2f}", className="number"),
-                html.Td(f"{found.cost.percent:.1f}", className="number"),
-                html.Td(found.confidence),
-                html.Td(capitalized(found.remedy)),
+                _cell("ms per step", f"{found.cost.mean:.2f}", className="number"),
+                _cell("% of a step", f"{found.cost.percent:.1f}", className="number"),
+                _cell("Confidence", found.confidence),
+                _cell("Remedy", capitalized(found.remedy)),
                 html.Td(_show(run, place, found)),
             ]
         )
