@@ -13,7 +13,7 @@ from hvdtune.dashboard.membership import MembershipFrames, open_membership
 from hvdtune.dashboard.study import FILES, StudyFrames, open_study
 from hvdtune.dashboard.swimlane import Swimlane
 from hvdtune.errors import UsageError
-from hvdtune.timeline import Trace, summary
+from hvdtune.timeline import Trace, open_trace, summary
 from hvdtune.timeline.analysis.arrivals import Arrivals, arrivals_of
 from hvdtune.timeline.analysis.findings import Answer, why
 from hvdtune.timeline.analysis.metrics import breakdown
@@ -28,8 +28,9 @@ from hvdtune.timeline.reading.opening import open_light
 class RunView:
     """One run as the pages show it; what they need of its trace is computed once, when asked for.
 
-    `link_gbps` is what a link between hosts can carry, in 10^9 bit/s, if somebody said so. Two
-    requests at once may both compute a part, with the same result.
+    `link_gbps` is what a link between hosts can carry, in 10^9 bit/s, if somebody said so; `path`
+    is what its trace was opened from. Two requests at once may both compute a part, with the same
+    result.
     """
 
     title: str
@@ -37,11 +38,18 @@ class RunView:
     study: StudyFrames | None = None
     link_gbps: float | None = None
     membership: MembershipFrames | None = None
+    path: Path | None = None
 
     @cached_property
     def summary(self) -> Mapping[str, Any]:
         """See `phases.summary`."""
         return summary(self.trace)
+
+    @cached_property
+    def whole_trace(self) -> Trace:
+        """The trace with its slices, which takes several times the memory of `trace`."""
+        assert self.path is not None
+        return open_trace(self.path)
 
     @cached_property
     def job(self) -> JobMetadata:
@@ -124,7 +132,7 @@ def open_run(path: Path, link_gbps: float | None = None) -> RunView:
         return RunView(str(path), empty_trace([text]), study)
     warnings = trace.warnings + trace.left_out()
     trace = replace(trace, warnings=warnings)
-    return RunView(str(path), trace, study, link_gbps, open_membership(folder))
+    return RunView(str(path), trace, study, link_gbps, open_membership(folder), path)
 
 
 def empty_trace(warnings: list[str]) -> Trace:

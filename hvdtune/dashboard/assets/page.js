@@ -99,6 +99,10 @@
         if (rows && rows.length) keep({ tensor: rows[0].tensor });
         return "";
       },
+      keep_sql: function (clicks, sql) {
+        if (clicks && sql) keep({ sql });
+        return "";
+      },
       keep_pair: function (first, second) {
         if (first && second) keep({ run: first, with: second });
         return "";

@@ -10,6 +10,7 @@ from hvdtune.dashboard.pages import (
     live,
     membership,
     overview,
+    query,
     ranks,
     study,
     tensors,
@@ -28,6 +29,7 @@ PAGES: Mapping[str, ModuleType] = {
         compare,
         membership,
         live,
+        query,
         definitions,
     )
 }

@@ -1,29 +1,57 @@
 """SQL over a trace, by DuckDB."""
 
+from __future__ import annotations
+
+import importlib.util
+import threading
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
+
 import pandas as pd
 
 from hvdtune.errors import HvdtuneError, UsageError
 from hvdtune.timeline.analysis.metrics import breakdown
-from hvdtune.timeline.model.trace import Trace
+
+if TYPE_CHECKING:
+    from hvdtune.timeline.model.trace import Trace
+
+NEEDS_DUCKDB: Final = (
+    "queries need DuckDB, which is not installed here: pip install 'hvdtune[query]'"
+)
 
 
-def query(trace: Trace, sql: str) -> pd.DataFrame:
+@dataclass(frozen=True)
+class QueryLimits:
+    """What a query may take; one row more than `rows` is answered where there are more."""
+
+    rows: int
+    seconds: float
+    memory_mb: int
+
+
+def can_query() -> bool:
+    """Whether DuckDB is installed."""
+    return importlib.util.find_spec("duckdb") is not None
+
+
+def query(trace: Trace, sql: str, limits: QueryLimits | None = None) -> pd.DataFrame:
     """The rows of a query over three tables: `slices`, `events` and `steps`.
 
     `slices` and `events` are those of `Trace`, `steps` is `breakdown.steady_steps` (ms). A query
     can read nothing else: no file and no address.
 
     Raises:
-        UsageError: DuckDB does not take the query.
+        UsageError: DuckDB does not take the query, or it goes beyond the limits.
         HvdtuneError: DuckDB is not installed.
     """
     try:
         import duckdb
     except ImportError as error:
-        raise HvdtuneError(
-            "queries need DuckDB, which is not installed here: pip install 'hvdtune[query]'"
-        ) from error
-    with duckdb.connect(config={"enable_external_access": "false"}) as connection:
+        raise HvdtuneError(NEEDS_DUCKDB) from error
+    config: dict[str, Any] = {"enable_external_access": "false", "lock_configuration": "true"}
+    if limits is not None:
+        config |= {"memory_limit": f"{limits.memory_mb}MB", "temp_directory": ""}
+    with duckdb.connect(config=config) as connection:
         tables = {
             "slices": trace.slices,
             "events": trace.events,
@@ -32,13 +60,33 @@ def query(trace: Trace, sql: str) -> pd.DataFrame:
         for name, table in tables.items():
             connection.register(name, table)
         try:
-            answer = connection.execute(sql)
-            found: pd.DataFrame | None = None if answer.description is None else answer.df()
+            found = _answer(connection, sql, limits)
+        except duckdb.InterruptException as error:
+            assert limits is not None
+            raise UsageError(f"the query took more than {limits.seconds:g} s") from error
         except (duckdb.Error, AttributeError) as error:
             raise UsageError(f"the query cannot be answered: {_one_line(error)}") from error
     if found is None:
         raise UsageError("the query has no rows to answer with: write a SELECT")
     return found
+
+
+def _answer(connection: Any, sql: str, limits: QueryLimits | None) -> pd.DataFrame | None:
+    if limits is None:
+        answer = connection.execute(sql)
+        found: pd.DataFrame | None = None if answer.description is None else answer.df()
+        return found
+    end = threading.Timer(limits.seconds, connection.interrupt)
+    end.start()
+    try:
+        answer = connection.execute(sql)
+        if answer.description is None:
+            return None
+        columns = [column[0] for column in answer.description]
+        return pd.DataFrame(answer.fetchmany(limits.rows + 1), columns=columns)
+    finally:
+        end.cancel()
+        end.join()
 
 
 def _one_line(error: Exception) -> str:

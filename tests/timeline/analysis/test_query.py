@@ -9,7 +9,7 @@ from hvdtune.cli.app import main
 from hvdtune.errors import HvdtuneError, UsageError
 from hvdtune.timeline import write_chrome
 from hvdtune.timeline.analysis.metrics import breakdown
-from hvdtune.timeline.analysis.query import query
+from hvdtune.timeline.analysis.query import QueryLimits, query
 from tests.kit.synthetic import Training
 
 TRACE = Training([10.0, 14.0]).trace()
@@ -48,6 +48,23 @@ class TestQueries:
         with pytest.raises(UsageError) as caught:
             query(TRACE, sql)
         assert said in str(caught.value) and "\n" not in str(caught.value)
+
+    def test_a_query_within_limits_says_whether_there_are_more_rows(self):
+        limits = QueryLimits(rows=3, seconds=60, memory_mb=500)
+        assert len(query(TRACE, "SELECT * FROM slices", limits)) == 4
+        assert len(query(TRACE, "SELECT * FROM slices LIMIT 3", limits)) == 3
+
+    @pytest.mark.parametrize(
+        ("sql", "said"),
+        [
+            ("SELECT count(*) FROM range(1000000000000)", "took more than 0.1 s"),
+            ("SELECT count(DISTINCT a) FROM range(1000000000) t(a)", "."),
+            ("SET memory_limit = '9GB'", "the configuration has been locked"),
+        ],
+    )
+    def test_a_query_ends_at_its_limits_and_cannot_change_them(self, sql, said):
+        with pytest.raises(UsageError, match=said):
+            query(TRACE, sql, QueryLimits(rows=3, seconds=0.1, memory_mb=100))
 
     def test_the_command_prints_rows(self, tmp_path, capsys):
         write_chrome(TRACE, tmp_path / "trace.json")

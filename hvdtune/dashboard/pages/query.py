@@ -1,0 +1,151 @@
+"""Query: questions that no page answers, over the tables of `hvdtune timeline query`."""
+
+from typing import Any
+
+import dash_mantine_components as dmc
+import pandas as pd
+from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
+from dash.development.base_component import Component
+
+from hvdtune.dashboard.blocks import grid, note, nothing, number_columns, section
+from hvdtune.dashboard.data import RunView
+from hvdtune.dashboard.runs import Runs
+from hvdtune.dashboard.shell import PageAddress
+from hvdtune.errors import HvdtuneError
+from hvdtune.plural import counted
+from hvdtune.timeline.analysis.query import NEEDS_DUCKDB, QueryLimits, can_query, query
+
+PATH, TITLE = "/query", "Query"
+
+LIMITS = QueryLimits(rows=1_000, seconds=30, memory_mb=1_000)
+MOST_EVENTS = 2_000_000  # of a trace whose slices the server is to hold
+_EXAMPLES = {
+    "Time by kind": (
+        "SELECT rank, kind, count(*) AS slices, round(sum(end_ns - begin_ns) / 1e6, 3) AS ms\n"
+        "FROM slices GROUP BY ALL ORDER BY ms DESC LIMIT 20"
+    ),
+    "Longest slices": (
+        "SELECT rank, name, tensor, begin_ns / 1e6 AS begin_ms,\n"
+        "  (end_ns - begin_ns) / 1e6 AS ms\n"
+        "FROM slices WHERE phase = 'X' ORDER BY ms DESC LIMIT 20"
+    ),
+    "Steps of each rank": (
+        "SELECT rank, count(*) AS steps, avg(step_ms) AS step_ms, avg(blocked_ms) AS wait_ms\n"
+        "FROM steps GROUP BY rank ORDER BY rank"
+    ),
+    "Columns of a table": "DESCRIBE slices",
+}
+
+
+def layout(run: RunView, place: PageAddress) -> list[Component]:
+    refusal = _refusal(run)
+    if refusal is not None:
+        return [html.H1(TITLE), refusal]
+    asked = place.query.get("sql", [""])[0]
+    return [
+        html.H1(TITLE),
+        section(
+            "A query",
+            html.P(
+                "Tables are slices (everything that a viewer would draw), events (what hvdtune "
+                "understands of it) and steps (a row for each rank and step, in ms). The dialect "
+                "is DuckDB's; a query can read nothing but this trace.",
+                className="hint",
+            ),
+            dmc.Textarea(
+                id="sql-text",
+                label="SQL",
+                value=asked or next(iter(_EXAMPLES.values())),
+                autosize=True,
+                minRows=3,
+                maxRows=16,
+                className="code",
+            ),
+            html.Div(
+                [
+                    dmc.Button("Run", id="sql-run", variant="default"),
+                    *(
+                        dmc.Button(
+                            name, id={"type": "sql-example", "name": name}, variant="default"
+                        )
+                        for name in _EXAMPLES
+                    ),
+                ],
+                className="controls",
+            ),
+        ),
+        dcc.Loading(html.Div(id="sql-answer", role="status"), delay_show=300),
+        dcc.Store(id="sql-of", data=[place.run, bool(asked)]),
+        html.Span(id="sql-kept", hidden=True),
+    ]
+
+
+def _refusal(run: RunView) -> Component | None:
+    """Why there are no queries about a run, if there are none."""
+    if not can_query():
+        return nothing(f"{NEEDS_DUCKDB[0].upper()}{NEEDS_DUCKDB[1:]}.", "Then start it again.")
+    if run.path is None:
+        return nothing(
+            "This run has no trace on the disk.",
+            "Ask its trace when it is there: hvdtune timeline query SQL TRACE",
+        )
+    others = 0 if run.trace.others is None else len(run.trace.others)
+    if len(run.trace.events) + others > MOST_EVENTS:
+        return nothing(
+            f"The trace has more than {MOST_EVENTS:,} events, and the dashboard does not hold all "
+            "that is said of them.",
+            f"Ask in a terminal: hvdtune timeline query SQL {run.title}",
+        )
+    return None
+
+
+def register(app: Dash, runs: Runs) -> None:
+    for name, sql in _EXAMPLES.items():
+        app.callback(
+            Output("sql-text", "value", allow_duplicate=True),
+            Input({"type": "sql-example", "name": name}, "n_clicks"),
+            prevent_initial_call=True,
+        )(_giver(sql))
+    app.clientside_callback(  # type: ignore[no-untyped-call]
+        ClientsideFunction("hvdtune", "keep_sql"),
+        Output("sql-kept", "children"),
+        Input("sql-run", "n_clicks"),
+        State("sql-text", "value"),
+        prevent_initial_call=True,
+    )
+
+    @app.callback(
+        Output("sql-answer", "children"),
+        Input("sql-run", "n_clicks"),
+        State("sql-text", "value"),
+        State("sql-of", "data"),
+    )
+    def answer(clicks: int | None, sql: str | None, of: tuple[int, bool]) -> Any:
+        number, is_asked = of
+        if not (clicks or is_asked):
+            return no_update
+        try:
+            found = query(runs[number].whole_trace, sql or "", LIMITS)
+        except HvdtuneError as error:
+            return nothing(f"{str(error)[:1].upper()}{str(error)[1:]}", "Change the query.")
+        return _shown(found)
+
+
+def _giver(sql: str) -> Any:
+    return lambda clicks: sql if clicks else no_update
+
+
+def _shown(found: pd.DataFrame) -> Component:
+    rows = found.head(LIMITS.rows)
+    if len(rows) < len(found):
+        said = f"The first {LIMITS.rows:,} rows are shown. Say how many with LIMIT."
+    else:
+        said = f"{counted(len(rows), 'row')}."
+    if rows.empty:
+        return section("Answer", note(said))
+    # Columns may have any name, also one that the table takes for a path.
+    headers = {f"column_{place}": str(name) or " " for place, name in enumerate(rows.columns)}
+    named = rows.set_axis(list(headers), axis=1)
+    texts = [name for name in headers if not pd.api.types.is_numeric_dtype(named[name])]
+    named = named.astype(dict.fromkeys(texts, str))
+    return section("Answer", note(said), grid("sql-table", number_columns(named, headers), named))

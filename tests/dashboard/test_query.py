@@ -1,0 +1,53 @@
+"""The page that answers SQL."""
+
+from dataclasses import replace
+from urllib.parse import quote
+
+import pytest
+
+from hvdtune.dashboard.data import open_run
+from hvdtune.dashboard.pages import query as query_page
+from hvdtune.dashboard.shell import PageAddress
+from hvdtune.timeline.analysis.query import query
+
+from .conftest import settle
+
+pytest.importorskip("duckdb")
+
+
+def answered(page, text):
+    page.locator("#sql-answer", has_text=text).wait_for()
+
+
+def test_the_query_of_an_address_is_answered_and_another_becomes_part_of_it(visit):
+    page = visit(
+        "/query?run=1&sql=" + quote("SELECT rank AS \"a.b\", '<i>x' AS t FROM steps LIMIT 2")
+    )
+    answered(page, "2 rows.")
+    page.locator("#sql-table .ag-row .ag-cell").nth(3).wait_for()
+    cells = page.locator("#sql-table .ag-row .ag-cell").all_inner_texts()
+    assert [cells[0], cells[1]] == ["0", "<i>x"]
+    page.locator("#sql-text").fill("SELECT nothing")
+    page.locator("#sql-run").click()
+    answered(page, "cannot be answered")
+    assert "sql=SELECT+nothing" in page.url
+    settle(page)
+
+
+@pytest.mark.parametrize("name", query_page._EXAMPLES)
+def test_every_example_has_an_answer(run_folder, name):
+    found = query(open_run(run_folder).whole_trace, query_page._EXAMPLES[name], query_page.LIMITS)
+    assert len(found)
+
+
+@pytest.mark.parametrize(
+    ("change", "most", "said"),
+    [
+        ({"path": None}, 2_000_000, "no trace on the disk"),
+        ({}, 10, "more than 10 events"),
+    ],
+)
+def test_what_cannot_be_asked_says_why(run_folder, monkeypatch, change, most, said):
+    monkeypatch.setattr(query_page, "MOST_EVENTS", most)
+    page = query_page.layout(replace(open_run(run_folder), **change), PageAddress(0, {}))
+    assert said in str(page)
