@@ -7,7 +7,7 @@ ten million slices as for ten.
 
 import heapq
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -55,6 +55,7 @@ class SwimlaneRow:
         row: of each, its row in the events; -1: none; -2, -3 ...: row 0, 1 ... of
             `Trace.others`.
         rows: how many are drawn one below the other.
+        threads: whose slices they are, as rows of `OtherSlices.threads`.
     """
 
     rank: int
@@ -64,6 +65,7 @@ class SwimlaneRow:
     kind: NDArray[np.uint8]
     row: NDArray[np.int32]
     rows: int = 1
+    threads: tuple[int, ...] = ()
 
     @cached_property
     def stretches(self) -> tuple[Ints, Ints]:
@@ -204,12 +206,13 @@ def lanes_of_threads(others: OtherSlices) -> list[SwimlaneRow]:
         own = rows[busiest[rows]]
         labels = _labels(threads.loc[rows])[busiest[rows].to_numpy()]
         result += [
-            _of_thread(int(str(rank)), label, drawn, parts[thread])
+            replace(_of_thread(int(str(rank)), label, drawn, parts[thread]), threads=(thread,))
             for thread, label in zip(own, labels, strict=True)
         ]
         # What has no lane of its own is in its rank's last one.
         if idler := [parts[thread] for thread in rows[~busiest[rows]]]:
-            result.append(_of_idler(int(str(rank)), drawn, idler))
+            lane = _of_idler(int(str(rank)), drawn, idler)
+            result.append(replace(lane, threads=tuple(rows[~busiest[rows]].tolist())))
     return result
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -16,6 +17,7 @@ from hvdtune.timeline.model.schema import COLLECTIVES, KIND_NAMES, PROCESS_SET_U
 from hvdtune.timeline.model.slices import FOREIGN_KINDS
 
 MAX_TICKS = 2_000
+MAX_FLOWS = 400
 MOST_NAMES = 40  # of tensors in one bucket
 MOST_TEXT = 2_000  # of what another program says of a slice
 
@@ -48,7 +50,8 @@ class Swimlane:
     ) -> bytes:
         """See `tiles`. The head has, too, "labels" ([rank, text, rows] of each lane, rank -1: of no
         rank), "kinds" ({number: name} of those that only other programs record) and "ticks"
-        ([lane, ns, rank, whether it was the last] of announcements of tensors)."""
+        ([lane, ns, rank, whether it was the last] of announcements of tensors), "flows" ([lane, ns,
+        lane, ns, name] from where to where) and "flows_hidden" (how many more there are)."""
         lanes = [lane for lane in self.lanes if not ranks or lane.rank in ranks]
         ticks: list[list[Any]] = []
         for name in tensors:
@@ -61,8 +64,39 @@ class Swimlane:
             "labels": [[lane.rank, lane.label, lane.rows] for lane in lanes],
             "kinds": _FOREIGN,
             "ticks": ticks,
+            **self._arrows(lanes, window),
         }
         return tile(lanes, window, self.trace, more)
+
+    def _arrows(self, lanes: Sequence[SwimlaneRow], window: TileWindow) -> dict[str, Any]:
+        """The flows between these lanes, in a window that has few of them."""
+        flows = self.trace.flows
+        if flows is None or not len(flows):
+            return {"flows": [], "flows_hidden": 0}
+        lane_of = {thread: index for index, lane in enumerate(lanes) for thread in lane.threads}
+        places = [lane_of.get(self._threads.get(place, -1), -1) for place in flows.places]
+        lane = np.array(places or [-1])
+        source, target = lane[flows.source], lane[flows.target]
+        rows = flows.within(window.first_ns, window.last_ns)
+        rows = rows[(source[rows] >= 0) & (target[rows] >= 0)]
+        if len(rows) > MAX_FLOWS:
+            return {"flows": [], "flows_hidden": len(rows)}
+        columns = (source, flows.begin_ns, target, flows.end_ns)
+        numbers = zip(*(column[rows].tolist() for column in columns), strict=True)
+        names = (str(name) for name in flows.name.take(rows))
+        return {
+            "flows": [[*ends, name] for ends, name in zip(numbers, names, strict=True)],
+            "flows_hidden": 0,
+        }
+
+    @cached_property
+    def _threads(self) -> dict[tuple[int, str, str], int]:
+        """The row of `OtherSlices.threads` of a rank, pid and tid."""
+        if self.trace.others is None:
+            return {}
+        places = self.trace.others.threads[["rank", "pid", "tid"]]
+        named = places.itertuples(index=False, name=None)
+        return {(rank, pid, tid): row for row, (rank, pid, tid) in enumerate(named)}
 
     def totals(self, window: TileWindow, ranks: Sequence[int] = ()) -> list[dict[str, Any]]:
         """How long each lane is busy in a window: rank, lane, busy_ms, percent, slices."""

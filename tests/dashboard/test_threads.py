@@ -123,7 +123,51 @@ FLOW = {"ph": "s", "name": "flow", "ts": 1, "pid": "1", "tid": "7", "id": 1}
 INSTANT = {"ph": "i", "name": "mark", "ts": 9, "pid": "1", "tid": "8"}
 
 
-LEFT_OUT = "counters, flows and the like are counted and not used: 2 events"
+LEFT_OUT = "counters, flows with one end and the like are counted and not used: 2 events"
+
+
+def _flow(letter, at_us, tid, **more):
+    return {"ph": letter, "name": "flow", "ts": at_us, "pid": "1", "tid": tid, "id": 1} | more
+
+
+@pytest.mark.parametrize(
+    ("events", "flows"),
+    [
+        pytest.param(
+            [_flow("s", 2, "7"), _flow("f", 30, "8")], [[0, 2000, 1, 30000, "flow"]], id="one"
+        ),
+        pytest.param(
+            [_flow("f", 40, "7"), _flow("t", 30, "8"), _flow("s", 2, "7")],
+            [[0, 2000, 1, 30000, "flow"], [1, 30000, 0, 40000, "flow"]],
+            id="by way of a third event, in any order",
+        ),
+        pytest.param(
+            [_flow("s", 2, "7"), _flow("f", 30, "8", id=2), _flow("f", 1, "8", cat="else")],
+            [],
+            id="none between events of other ids or categories",
+        ),
+        pytest.param(
+            [_flow("s", 2, "7"), _flow("f", 9, "8"), _flow("s", 20, "8"), _flow("f", 30, "7")],
+            [[0, 2000, 1, 9000, "flow"], [1, 20000, 0, 30000, "flow"]],
+            id="an id that is used twice",
+        ),
+    ],
+)
+def test_flows_are_arrows_between_lanes(opened, events, flows):
+    run = opened(_slice("a", 0, 50), _slice("b", 0, 50, tid="8"), *events)
+    tile = tile_of(run)
+    assert (tile["flows"], tile["flows_hidden"]) == (flows, 0)
+    told = [text for text in run.trace.warnings if "flows" in text]
+    assert told == [LEFT_OUT.replace("2 events", f"{len(events)} events")] * (not flows)
+
+
+def test_arrows_of_a_window_with_many_are_counted_and_not_drawn(opened, monkeypatch):
+    monkeypatch.setattr("hvdtune.dashboard.swimlane.MAX_FLOWS", 2)
+    pairs = [(_flow("s", n, "7", id=n), _flow("f", n + 9, "8", id=n)) for n in range(20)]
+    run = opened(_slice("a", 0, 50), _slice("b", 0, 50, tid="8"), *(e for p in pairs for e in p))
+    assert tile_of(run)["flows_hidden"] == 20
+    few = decode(run.swimlane.tile(TileWindow.of(27_500, 40_000, 100)))
+    assert [flow[1] for flow in few["flows"]] == [19_000]
 
 
 @pytest.mark.parametrize(

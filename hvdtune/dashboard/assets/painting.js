@@ -70,6 +70,7 @@
       c.clip();
       this.draw_marks();
       if (this.tile.exact) this.draw_slices(places); else this.draw_busy(places);
+      if (this.tile.exact) this.draw_flows(places);
       this.draw_ticks(places);
       this.draw_range();
       this.draw_evidence(places);
@@ -115,6 +116,51 @@
           c.fillText(fitted(c, tile.names[tile.name[k]], room), left, box.y + box.height / 2 + 1);
         }
       }
+    },
+
+    // Arrows from slice to slice; those of the chosen slice stand out.
+    draw_flows(places) {
+      const c = this.context, chosen = this.selected;
+      const height = (lane, ns) => {
+        const k = this.slice_around(lane, ns);
+        const box = k < 0 ? places[lane] : this.box(k, places);
+        return box.y + box.height / 2;
+      };
+      const is_of = (lane, ns) =>
+        chosen && chosen.lane === lane && chosen.begin <= ns && ns <= chosen.end;
+      this.tile.flows.forEach(([lane, from, other, to]) => {
+        const x = this.x_of(from), y = height(lane, from), right = this.x_of(to), end = height(other, to);
+        const stands_out = is_of(lane, from) || is_of(other, to);
+        c.strokeStyle = c.fillStyle = stands_out ? this.ink : this.muted;
+        c.globalAlpha = stands_out ? 1 : 0.45;
+        c.lineWidth = stands_out ? 2 : 1;
+        const bend = Math.max(Math.abs(right - x) / 2, 12);
+        c.beginPath();
+        c.moveTo(x, y);
+        c.bezierCurveTo(x + bend, y, right - bend, end, right, end);
+        c.stroke();
+        c.beginPath();
+        c.moveTo(right, end);
+        c.lineTo(right - 6, end - 3);
+        c.lineTo(right - 6, end + 3);
+        c.fill();
+      });
+      c.globalAlpha = 1;
+    },
+
+    // The innermost slice of a lane at a time, or -1; looked for once for each end of an arrow.
+    slice_around(lane, ns) {
+      const tile = this.tile, key = lane + "/" + ns;
+      tile.around = tile.around || new Map();
+      if (!tile.around.has(key)) {
+        let best = -1;
+        for (let k = 0; k < tile.slices; k++) {
+          if (tile.lane[k] === lane && tile.begin[k] <= ns && ns <= tile.end[k]
+              && (best < 0 || tile.depth[k] > tile.depth[best])) best = k;
+        }
+        tile.around.set(key, best);
+      }
+      return tile.around.get(key);
     },
 
     box(k, places) {

@@ -139,7 +139,8 @@
     tell_view() {
       const tile = this.tile;
       const what = tile.exact
-        ? tile.slices.toLocaleString("en") + " slices"
+        ? tile.slices.toLocaleString("en") + " slices" + (tile.flows_hidden
+          ? `; ${tile.flows_hidden.toLocaleString("en")} arrows, which show when you zoom in` : "")
         : "too many slices to tell apart: colours show how busy each lane is; zoom in for slices";
       this.canvas.dataset.exact = tile.exact;
       const span = this.to - this.from, exact = span / 1e4;

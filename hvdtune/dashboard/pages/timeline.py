@@ -40,6 +40,7 @@ _MEANINGS = (
     ("communicate", "a bucket is under way"),
     ("unpack", "results are copied out of a bucket"),
     ("others", "threads and streams as another program recorded them; equal names, equal colours"),
+    ("arrows", "flows of the trace, as from a launch to its kernel, where there are few in view"),
     ("settings", "the setting in force, where it changed; equal settings have equal colours"),
 )
 

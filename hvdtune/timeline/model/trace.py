@@ -9,6 +9,7 @@ import pandas as pd
 
 from hvdtune.plural import counted
 from hvdtune.timeline.model.events_of_slices import events_of, others_of, unused_of
+from hvdtune.timeline.model.flows import Flows, flows_of
 from hvdtune.timeline.model.other_slices import OtherSlices, sort_others
 from hvdtune.timeline.model.slices import File
 from hvdtune.timeline.model.slices_of_events import counts_of, slices_of
@@ -38,7 +39,9 @@ class Trace:
         parsed_counts: `counts` of what was parsed.
         infer: completes the events of `parsed`; see `formats.detection`.
         kept_others: `others`, where `parsed` is not kept.
-        unused: events that are neither in `events` nor in `others`, where `parsed` is not kept.
+        kept_flows: `flows`, where `parsed` is not kept.
+        unused: events that are in none of `events`, `others` and `flows`, where `parsed` is not
+            kept.
     """
 
     recorded: pd.DataFrame | None = None
@@ -49,6 +52,7 @@ class Trace:
     parsed_counts: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     infer: InferEvents | None = None
     kept_others: OtherSlices | None = None
+    kept_flows: Flows | None = None
     unused: int = 0
 
     @cached_property
@@ -70,6 +74,11 @@ class Trace:
     def others(self) -> OtherSlices | None:
         """Slices of kinds that only other programs record, on the clock of `events`; None: none."""
         return self.kept_others if self.parsed is None else sort_others([others_of(self.parsed)])
+
+    @cached_property
+    def flows(self) -> Flows | None:
+        """Arrows between slices of other programs; None: nothing tells of any."""
+        return self.kept_flows if self.parsed is None else flows_of(self.parsed)
 
     @cached_property
     def slices(self) -> pd.DataFrame:
@@ -96,11 +105,15 @@ class Trace:
         return self.meta.get("origin_unix_ns")
 
     def left_out(self) -> list[str]:
-        """One sentence on slices that are neither in `events` nor in `others`; or none."""
-        count = self.unused if self.parsed is None else unused_of(self.parsed)
+        """One sentence on events that are in none of `events`, `others` and `flows`; or none."""
+        if self.parsed is None:
+            count = self.unused
+        else:
+            count = unused_of(self.parsed) - (self.flows.events if self.flows else 0)
         if not count:
             return []
-        return [f"counters, flows and the like are counted and not used: {counted(count, 'event')}"]
+        told = "counters, flows with one end and the like are counted and not used"
+        return [f"{told}: {counted(count, 'event')}"]
 
     def __repr__(self) -> str:
         """One line: how many slices there are, of which ranks, and from how many files."""
