@@ -9,12 +9,16 @@ import pytest
 
 from hvdtune.dashboard.data import open_run
 from hvdtune.dashboard.lanes import MAX_DEPTH, MAX_THREADS
+from hvdtune.dashboard.pages import overview
+from hvdtune.dashboard.shell import PageAddress
 from hvdtune.dashboard.tiles import TileWindow
 
 from .decode import decode
 from .synthetic import HOSTILE
 
 KINETO = Path(__file__).parents[1] / "timeline" / "data" / "kineto"
+
+PLACE = PageAddress(0, {})
 
 
 def _slice(name, at_us, lasts_us, tid="7", pid="1", **more):
@@ -204,3 +208,11 @@ def test_rows_of_both_tables_share_a_tile():
             seen.add(row)
     assert {row for row in seen if row < -1} == set(range(-1 - len(others), -1))
     assert any(row >= 0 for row in seen)
+
+
+def test_a_process_with_a_gpu_and_no_collectives_is_answered_with_its_gpu(opened):
+    step = _slice("ProfilerStep#1", 0, 100, tid="1", cat="user_annotation")
+    kernel = _slice("gemm", 10, 25, tid="7", cat="kernel")
+    said = str(overview.layout(opened(step, kernel, _slice("op", 5, 2, cat="cpu_op")), PLACE))
+    assert "The GPU is idle in 75 % of 0.1 ms" in said
+    assert "Where the time of a step goes" not in said and "Efficiency" not in said

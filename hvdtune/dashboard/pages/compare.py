@@ -17,7 +17,7 @@ from hvdtune.dashboard.blocks import (
     section,
 )
 from hvdtune.dashboard.data import RunView
-from hvdtune.dashboard.figures.comparison import parts_figure, times_figure
+from hvdtune.dashboard.figures.comparison import HEIGHT, parts_figure, times_figure
 from hvdtune.dashboard.figures.theme import theme_of
 from hvdtune.dashboard.runs import Runs
 from hvdtune.dashboard.shell import PageAddress
@@ -138,10 +138,13 @@ def _pictures(
         ("Stacked bars: ms of each part of a step, of both runs", parts_figure),
         ("Boxes and points: step times in ms, of both runs", times_figure),
     )
+    style = {"height": f"{HEIGHT}px"}
     pictures = [
         drawn(
             dcc.Graph(
-                figure=draw(left, right, theme_of(theme)), config=GRAPH, style={"height": "280px"}
+                figure=draw(left, right, theme_of(theme)),
+                config=GRAPH,
+                style=style,
             ),
             label,
         )

@@ -13,7 +13,9 @@ from hvdtune.dashboard.blocks import (
     cards,
     defined,
     figure,
+    grid,
     note,
+    number_columns,
     quantity,
     section,
     sentences,
@@ -25,11 +27,27 @@ from hvdtune.dashboard.shell import PageAddress, link
 from hvdtune.dashboard.study import setting_text
 from hvdtune.plural import counted, sized
 from hvdtune.timeline.analysis.findings import Answer, TraceFinding
-from hvdtune.timeline.analysis.metrics import bandwidth, breakdown, efficiency, stragglers
+from hvdtune.timeline.analysis.metrics import bandwidth, breakdown, efficiency, gpu, stragglers
 
 PATH, TITLE = "/", "Overview"
 
 _COLORS = {"high": "red", "medium": "orange", "low": "yellow"}
+_GPU_HEADERS = {
+    "rank": "Rank",
+    "idle_percent": "Idle (%)",
+    "kernels_percent": "Computes (%)",
+    "communication_percent": "NCCL runs (%)",
+    "exposed_percent": "NCCL runs alone (%)",
+    "copies_percent": "Copies (%)",
+    "window_ms": "Recorded (ms)",
+}
+_KERNEL_HEADERS = {
+    "kernel": "Kernel",
+    "count": "Count",
+    "total_ms": "Total (ms)",
+    "median_ms": "Median (ms)",
+    "percent": "% of all kernels and copies",
+}
 _PAGES = {
     "tiny-buckets": "/fusion",
     "long-cycle": "/fusion",
@@ -46,6 +64,7 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
         html.H1(TITLE),
         _verdict(run, place),
         _findings(run, place),
+        _gpus(run),
         _about(run),
         section(
             "Where the time of a step goes",
@@ -54,13 +73,37 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
                 "breakdown", place.run, "Stacked bars, one per rank: the parts of a step in ms", 300
             ),
         )
-        if len(run.steps)
+        if len(run.steps) and not _has_only_steps(run)
         else html.Span(),
         _ranks(run, place),
         _efficiency(run),
         section("Bus bandwidth", note(_bandwidth(run))),
         sentences("About this trace", run.trace.warnings) or html.Span(),
     ]
+
+
+def _has_only_steps(run: RunView) -> bool:
+    """Whether nothing tells what a step is made of."""
+    return set(run.trace.events["kind"].unique()) == {"STEP"}
+
+
+def _gpus(run: RunView) -> Component:
+    found = gpu.table(run.trace)
+    if found.empty:
+        return html.Span()
+    kernels = gpu.kernels(run.trace)
+    return section(
+        "GPUs",
+        note(gpu.sentence(found)),
+        html.P(
+            "Shares are of the time from the begin of the first recorded step to the end of the "
+            "last; a GPU may do several things at once. What several streams do counts once.",
+            className="hint",
+        ),
+        grid("gpu-table", number_columns(found, _GPU_HEADERS), found),
+        html.H3("Kernels and copies that take most"),
+        grid("kernel-table", number_columns(kernels, _KERNEL_HEADERS), kernels),
+    )
 
 
 def _bandwidth(run: RunView) -> str:
@@ -77,6 +120,8 @@ def _verdict(run: RunView, place: PageAddress) -> Component:
     answer = run.answer
     if answer.verdict == "incomplete":
         texts = [html.P(f"{capitalized(text)}.") for text in answer.missing]
+        if not gpu.table(run.trace).empty:
+            texts.append(html.P("What its GPU does is told below."))
         return _alert("Incomplete: this trace cannot tell why the job is slow", texts, "gray")
     scope = (
         f"{counted(answer.steps, 'step')} of {answer.step_ms:.2f} ms (mean), "
@@ -252,7 +297,7 @@ def _ranks(run: RunView, place: PageAddress) -> Component:
 
 def _efficiency(run: RunView) -> Component:
     table = efficiency.table(run.steps)
-    if table.empty:
+    if table.empty or _has_only_steps(run):
         return html.Span()
     factors = zip(("", "= ", "x ", "x "), table["factor"], table["percent"], strict=True)
     rows = [_factor(sign + str(name), float(percent)) for sign, name, percent in factors]

@@ -94,8 +94,9 @@ def kind(name: str, category: str) -> str:
     if _LOADER.match(name):
         return "INPUT"
     collective = _COLLECTIVE.match(name)
-    # A collective on a GPU is a kernel and, around it, an annotation: it counts once.
-    if collective and category != "gpu_user_annotation":
+    # A collective on a GPU is a kernel, and annotations around it and its launch: it counts once.
+    launched = name.startswith("nccl:") and category in ("user_annotation", "cpu_op")
+    if collective and category != "gpu_user_annotation" and not launched:
         return collective[1].upper().replace("_", "")
     return _CATEGORIES.get(category, "")
 

@@ -1,0 +1,81 @@
+"""What GPUs do, in traces as torch.profiler writes them."""
+
+import pytest
+
+from hvdtune.timeline import open_trace
+from hvdtune.timeline.analysis.metrics import gpu
+from hvdtune.timeline.reading.opening import open_light
+from tests.kit.traces import event, write
+
+NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
+
+
+def on_gpu(name, at_us, lasts_us, stream=7, category="kernel"):
+    return event("X", at_us, name, dur=lasts_us, cat=category, pid=0, tid=stream)
+
+
+def recorded(folder, *events, rank=0, steps=True, name="trace.json"):
+    marks = [event("X", 0, "ProfilerStep#3", dur=100, cat="user_annotation", pid=1, tid=1)] * steps
+    info = {"rank": rank, "world_size": 2, "backend": "nccl"}
+    return write(folder / name, *marks, *events, distributedInfo=info)
+
+
+# A step of 100 us: kernels 10 to 40, NCCL's 30 to 60 on another stream, a copy 70 to 80.
+STEP = [
+    on_gpu("gemm", 10, 20),
+    on_gpu("gemm", 25, 15),
+    on_gpu(NCCL, 30, 30, stream=20),
+    on_gpu("nccl:all_reduce", 30, 30, stream=20, category="gpu_user_annotation"),
+    event("X", 28, "nccl:all_reduce", dur=1, cat="user_annotation", pid=1, tid=1),
+    on_gpu("Memcpy HtoD", 70, 10, category="gpu_memcpy"),
+    on_gpu("gemm", 150, 50),  # after the last step
+]
+
+
+@pytest.mark.parametrize("read", [open_trace, open_light])
+def test_time_of_streams_is_united_and_kernels_of_nccl_told_apart(tmp_path, read):
+    (row,) = gpu.table(read(recorded(tmp_path, *STEP))).to_dict("records")
+    assert row == pytest.approx(
+        {
+            "rank": 0,
+            "window_ms": 0.1,
+            "kernels_percent": 30,
+            "communication_percent": 30,
+            "exposed_percent": 20,
+            "copies_percent": 10,
+            "idle_percent": 40,
+        }
+    )
+
+
+def test_a_collective_of_nccl_counts_once_and_is_its_kernel(tmp_path):
+    events = open_trace(recorded(tmp_path, *STEP)).events
+    (begin,) = events.loc[events["kind"] == "ALLREDUCE", "begin_ns"]
+    assert begin == 30_000
+
+
+def test_the_idlest_gpu_comes_first_and_the_sentence_is_about_it(tmp_path):
+    recorded(tmp_path, *STEP, name="a.json")
+    recorded(tmp_path, on_gpu("gemm", 0, 10), rank=1, name="b.json")
+    table = gpu.table(open_trace(tmp_path))
+    assert table[["rank", "idle_percent"]].to_numpy().tolist() == [[1, 90], [0, 40]]
+    assert "The GPU of rank 1 is idle in 90 % of 0.1 ms" in gpu.sentence(table)
+    assert "30 % of the time of rank 0, in 20 % with no other kernel" in gpu.sentence(table)
+
+
+def test_without_steps_the_gpus_own_slices_say_from_when_to_when(tmp_path):
+    path = recorded(tmp_path, on_gpu("a", 50, 10), on_gpu("b", 80, 20), steps=False)
+    (row,) = gpu.table(open_trace(path)).to_dict("records")
+    assert (row["window_ms"], row["idle_percent"]) == (0.05, pytest.approx(40))
+
+
+def test_kernels_are_summed_by_name(tmp_path):
+    rows = gpu.kernels(open_trace(recorded(tmp_path, *STEP))).to_dict("records")
+    assert rows[0]["kernel"] == "gemm"
+    assert (rows[0]["count"], rows[0]["total_ms"]) == (3, pytest.approx(0.085))
+
+
+def test_a_trace_without_a_gpu_has_no_rows(tmp_path):
+    trace = open_trace(recorded(tmp_path, event("X", 5, "aten::mm", dur=5, cat="cpu_op")))
+    assert gpu.table(trace).empty and gpu.kernels(trace).empty
+    assert gpu.sentence(gpu.table(trace)) == "This trace records no GPU."
