@@ -5,11 +5,13 @@ import time
 import pandas as pd
 import pytest
 
-from hvdtune.dashboard.live import Attached, Live
+from hvdtune.dashboard.data import RunView
+from hvdtune.dashboard.live import Attached, Live, Snapshot
 from hvdtune.dashboard.pages import live as live_page
 from hvdtune.errors import TraceFormatError
 from hvdtune.launcher.control import JobSteps
 from hvdtune.workflows.attached_job import StepFeed
+from tests.kit.synthetic import Training
 
 from .conftest import opened, served
 from .synthetic import training_trace
@@ -85,6 +87,14 @@ def test_steps_of_ranks_elsewhere_are_shown_without_their_files():
     assert "2 ranks, 0 of them on this host" in live_page._told(now)
     assert now.note == "No rank of this host has recorded anything."
     live.close()
+
+
+def test_the_rank_that_others_wait_for_is_busy_longest_in_steps_that_all_have():
+    run = RunView("job", Training([10.0, 14.0]).trace())
+    busy = live_page._busy(Snapshot(run), 20).pivot(index="step", columns="rank", values="busy_ms")
+    assert len(busy) == 20 and (busy[1] > busy[0] + 3).all()
+    alone = RunView("job", Training([10.0]).trace())
+    assert live_page._busy(Snapshot(alone), 20).empty
 
 
 def test_a_job_with_ranks_elsewhere_is_watched_before_its_first_step():

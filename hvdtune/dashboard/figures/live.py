@@ -11,16 +11,16 @@ _DASHES = ("solid", "dot", "dash", "longdash")
 
 
 def step_times_figure(
-    steps: pd.DataFrame, adopted: list[tuple[int, str]], theme: Theme
+    steps: pd.DataFrame, adopted: list[tuple[int, str]], theme: Theme, column: str = "step_ms"
 ) -> go.Figure:
     """A line per rank; of many ranks, the slowest rank's and the median.
 
     Args:
-        steps: columns rank, step, step_ms.
+        steps: columns rank, step, and `column`, a time in ms.
         adopted: (step, setting) of settings that were adopted in these steps.
     """
     figure = empty_figure(theme, 300)
-    wide = steps.pivot(index="step", columns="rank", values="step_ms")
+    wide = steps.pivot(index="step", columns="rank", values=column)
     lines = {f"rank {rank}": wide[rank] for rank in wide.columns}
     if len(lines) > MOST_RANKS:
         lines = {"slowest rank": wide.max(axis=1), "median rank": wide.median(axis=1)}

@@ -8,7 +8,7 @@ import pandas as pd
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from hvdtune.dashboard.blocks import GRAPH, drawn, note, nothing, section
+from hvdtune.dashboard.blocks import GRAPH, capitalized, defined, drawn, note, nothing, section
 from hvdtune.dashboard.data import RunView
 from hvdtune.dashboard.figures.live import step_times_figure
 from hvdtune.dashboard.figures.theme import theme_of
@@ -57,6 +57,8 @@ def register(app: Dash, runs: Runs) -> None:
 
     @app.callback(
         Output("live-steps", "figure"),
+        Output("live-busy", "figure"),
+        Output("live-busy-place", "hidden"),
         Output("live-note", "children"),
         Output("live-verdict", "children"),
         Output("live-seen", "data"),
@@ -71,16 +73,18 @@ def register(app: Dash, runs: Runs) -> None:
     def show(ticks: int | None, last: str, theme: str | None, seen: Any) -> Any:
         del ticks
         if runs.live is None:
-            return no_update, no_update, no_update, no_update
+            return (no_update,) * 6
         now = runs.live.now
         state = [now.number, now.note, now.ended, last, theme]
         if state == seen:
-            return no_update, no_update, no_update, no_update
+            return (no_update,) * 6
         steps, adopted = _steps(now, int(last))
         ended = "The job has ended." if now.ended else ""
         said = " ".join(word for word in (_told(now), now.note, ended) if word)
         figure = step_times_figure(steps, adopted, theme_of(theme))
-        return figure, said, _verdict(now.run), state
+        busy = _busy(now, int(last))
+        busy_figure = step_times_figure(busy, [], theme_of(theme), "busy_ms")
+        return figure, busy_figure, busy.empty, said, _verdict(now.run), state
 
 
 def _attached() -> list[Component]:
@@ -107,6 +111,22 @@ def _attached() -> list[Component]:
                 "Lines: ms of each step, for each rank",
             ),
         ),
+        html.Div(
+            section(
+                "Busy time",
+                defined(
+                    "busy-time",
+                    "Ranks meet in each step, so their step times are alike. The one that is busy "
+                    "longest is the one that the others wait for.",
+                ),
+                drawn(
+                    dcc.Graph(id="live-busy", config=GRAPH, style={"height": "300px"}),
+                    "Lines: ms of each step in which a rank does not wait, for each rank",
+                ),
+            ),
+            id="live-busy-place",
+            hidden=True,
+        ),
         section("What costs time now", html.Div(id="live-verdict")),
         dcc.Interval(id="live-tick", interval=_EVERY_MS),
         dcc.Store(id="live-seen"),
@@ -123,6 +143,18 @@ def _steps(now: Snapshot, last: int) -> tuple[pd.DataFrame, list[tuple[int, str]
     kept = kept[-last:] if last else kept
     shown = table[table["step"].isin(kept)]
     return shown, _adopted(now.run, seen[seen["step"].isin(kept)])
+
+
+def _busy(now: Snapshot, last: int) -> pd.DataFrame:
+    """The busy time of ranks whose events are here, in steps that each of them has; of several."""
+    table = breakdown.table(now.run.trace.events, from_waits=True)
+    table = table.assign(busy_ms=table["step_ms"] - table["blocked_ms"])
+    ranks = table["rank"].nunique()
+    common = table.drop_duplicates(["rank", "step"]).groupby("step")["rank"].nunique()
+    kept = common.index[common == ranks]
+    kept = kept[-last:] if last else kept
+    shown = table.loc[table["step"].isin(kept), ["rank", "step", "busy_ms"]]
+    return shown.drop_duplicates(["rank", "step"]) if ranks > 1 else shown.iloc[:0]
 
 
 def _adopted(run: RunView, steps: pd.DataFrame) -> list[tuple[int, str]]:
@@ -180,8 +212,8 @@ def _verdict(run: RunView) -> list[Component]:
         html.Ol(
             [
                 html.Li(
-                    f"{found.summary}: {found.cost.mean:.2f} ms per step "
-                    f"({found.cost.percent:.0f} %). {found.remedy}"
+                    f"{capitalized(found.summary)}: {found.cost.mean:.2f} ms per step "
+                    f"({found.cost.percent:.0f} %). {capitalized(found.remedy)}."
                 )
                 for found in answer.findings
             ]
