@@ -7,8 +7,9 @@ import ctypes
 import dataclasses
 import json
 import os
+import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
@@ -170,6 +171,8 @@ def form(place: GroupPlace) -> GroupRuntime:
     if _FOR_STORE and _FOR_STORE.pop() is PROCESS.runtime:
         return GroupRuntime(PROCESS.native(), 0, place.ranks, is_of_process=True)
     is_free = PROCESS.runtime is None
+    if not is_free:
+        place = dataclasses.replace(place, is_hopeless=lambda: find_loss() is not None)
     launched = _launched(place) if is_free else None
     own = _own_config(place)
     met = _Meeting(place, own.host, is_launched=launched is not None)
@@ -280,10 +283,12 @@ class _Meeting:
         if self._place.size == 1:
             runtime = process.start_beside(config)
         else:
-            _, runtime = self.join(config, process.start_beside)
+            _, runtime = self.join(config, process.start_beside, process.BESIDE)
         return GroupRuntime(runtime, self.count, self._place.ranks, is_of_process=False)
 
-    def join(self, config: Config, start: Callable[[Config], T]) -> tuple[Config, T]:
+    def join(
+        self, config: Config, start: Callable[[Config], T], generation: int = meeting.GENERATION
+    ) -> tuple[Config, T]:
         """As hvdtune.core.job.meeting.join, through the store."""
         if self._place.rank != 0:
             offer = self._get(self._key("offer"))
@@ -292,14 +297,37 @@ class _Meeting:
         key = os.urandom(KEY_BYTES)
         wait_s = config.start_timeout_s
         host = listening_address(config, is_on_one_host=self._is_on_one_host)
-        channel = JobChannel(key, config.size, host, wait_s, meeting.GENERATION)
-        with contextlib.closing(channel):
+        channel = JobChannel(key, config.size, host, wait_s, generation)
+        with contextlib.closing(channel), _aborted_where(self._place.is_hopeless, channel):
             offer = {"address": channel.address, "key": key.hex()}
             self._place.store.set(self._key("offer"), json.dumps(offer))
             config = meeting.met_at(config, channel.address, key)
             started = start(config)
             channel.await_formed(wait_s)
         return config, started
+
+
+@contextlib.contextmanager
+def _aborted_where(is_hopeless: Callable[[], bool] | None, channel: JobChannel) -> Iterator[None]:
+    """The start-up fails as soon as to wait for the others is in vain."""
+    if is_hopeless is None:
+        yield
+        return
+    is_over = threading.Event()
+
+    def look() -> None:
+        while not is_over.wait(_LAST_LOOK_S):
+            if is_hopeless():
+                channel.abort("the others have not come")
+                return
+
+    thread = threading.Thread(target=look, name="hvdtune-meeting", daemon=True)
+    thread.start()
+    try:
+        yield
+    finally:
+        is_over.set()
+        thread.join()
 
 
 def listening_address(config: Config, *, is_on_one_host: bool) -> str:

@@ -26,7 +26,7 @@ from torch import distributed
 from hvdtune.distributed import tensors
 from hvdtune.distributed.flight import Flight
 from hvdtune.distributed.job import GroupPlace, GroupRuntime, find_loss, form_beside
-from hvdtune.errors import ShutdownError, UsageError
+from hvdtune.errors import RankLostError, RendezvousError, ShutdownError, UsageError
 
 if TYPE_CHECKING:
     from hvdtune.core import _native
@@ -175,9 +175,12 @@ class PairRuntime:
         return False
 
     def _why_unformed(self, error: Exception) -> Exception:
-        if not self._peer_has_left():
-            return find_loss(_NEWS_S) or error
         rank = self._place.ranks[1 - self._place.rank]
+        if not self._peer_has_left():
+            unreached = RankLostError(f"rank {rank} has come but cannot be reached: {error}", rank)
+            return find_loss(_NEWS_S) or (
+                unreached if isinstance(error, RendezvousError) else error
+            )
         left = f"rank {rank} has left the group, and neither sends nor receives"
         return find_loss() or ShutdownError(left, rank)
 

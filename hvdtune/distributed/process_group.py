@@ -25,13 +25,13 @@ from torch import distributed
 from hvdtune.core.rank.collectives import ReduceOp, Reduction
 from hvdtune.distributed import gathered, tensors
 from hvdtune.distributed.flight import BackwardPass, Flight, Work, backend_error, eager
-from hvdtune.distributed.job import GroupPlace, GroupRuntime, form, left_key
+from hvdtune.distributed.job import GroupPlace, GroupRuntime, find_loss, form, left_key
 from hvdtune.distributed.names import COUNT, OperationNames
 from hvdtune.distributed.point_to_point import Inbox, PairRuntime
 from hvdtune.distributed.roll_call import call_roll
 from hvdtune.distributed.tensors import Memory
 from hvdtune.distributed.titles import Titles
-from hvdtune.errors import CollectiveError, UsageError
+from hvdtune.errors import CollectiveError, RendezvousError, UsageError
 
 if TYPE_CHECKING:
     from hvdtune.core import _native
@@ -41,19 +41,30 @@ Finish = Callable[["_native.Operation"], list[torch.Tensor]]
 
 # Kinds whose ranks agree on the number of elements, or are told that they do not.
 _OF_ONE_SIZE: Final = ("allreduce", "reducescatter", "broadcast")
+# How long news of a rank that was lost may take.
+_NEWS_S: Final = 1.0
 _AS_IT_IS: Final = Reduction(ReduceOp.SUM)
 
 
 def create(backend: str, options: Any) -> HvdtuneProcessGroup:
     """The group of torch's `_DistributedBackendOptions`, when all of its ranks have come.
 
-    Raises as hvdtune.distributed.job.form does.
+    Raises as hvdtune.distributed.job.form does, and DistBackendError where this process's first
+    group has lost a rank meanwhile.
     """
     timeout_s = options.timeout.total_seconds()
     size = options.group_size
     ranks = tuple(options.global_ranks_in_group) or tuple(range(size))
     place = GroupPlace(options.store, options.group_rank, size, timeout_s, ranks)
-    return HvdtuneProcessGroup(backend, str(options.group_id), place, form(place))
+    title = str(options.group_id)
+    try:
+        job = form(place)
+    except (distributed.DistStoreError, RendezvousError):
+        loss = find_loss(_NEWS_S)
+        if loss is None:
+            raise
+        raise backend_error(f"process group {title} was not formed", loss, ()) from None
+    return HvdtuneProcessGroup(backend, title, place, job)
 
 
 def monitored_barrier(

@@ -200,3 +200,16 @@ def test_a_killed_rank_is_named_to_the_others(body, tmp_path):
         assert survivor.error.kind == "DistBackendError", survivor.trace
         assert survivor.error.rank == 1
         assert "allreduce" in str(survivor.error) and "rank 1" in str(survivor.error)
+
+
+def loses_one_before_a_group(rank, size):
+    if rank == 1:
+        members.die()
+    dist.new_group(range(size))  # may take half an hour, as torch has it
+
+
+def test_a_group_that_a_killed_rank_will_not_join_is_given_up(tmp_path):
+    found = members.run(loses_one_before_a_group, SIZE, tmp_path, kills=1)
+    for survivor in (found[0], found[2]):
+        assert survivor.error.kind == "DistBackendError", survivor.trace
+        assert survivor.error.rank == 1

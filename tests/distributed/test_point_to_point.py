@@ -1,8 +1,13 @@
 """Operations between two ranks of torch.distributed, by the backend hvdtune."""
 
+import os
+from functools import partial
+
+import pytest
 import torch
 from torch import distributed as dist
 
+from hvdtune.core.rank import process
 from tests.distributed import members
 
 SIZE = 3
@@ -68,6 +73,24 @@ def test_a_killed_sender_is_named(tmp_path):
     assert receiver.error.kind == "DistBackendError", receiver.trace
     assert receiver.error.rank == 2
     assert "recv 1 from rank 2" in str(receiver.error)
+
+
+def meets_one_that_dies_then(rank, size, peer):
+    os.environ["HVDTUNE_START_TIMEOUT_S"] = "3600"
+    if rank == 1:
+        # Each of the two knows that the other one has come, and has yet to reach it.
+        process.start_beside = lambda config: members.die()
+        dist.send(torch.ones(1), peer)
+    elif rank == peer:
+        dist.recv(torch.ones(1), 1)
+
+
+@pytest.mark.parametrize("peer", [0, 2], ids=["that-listens", "that-dials"])
+def test_a_rank_that_is_killed_while_two_meet_is_named(peer, tmp_path):
+    body = partial(meets_one_that_dies_then, peer=peer)
+    receiver = members.run(body, SIZE, tmp_path, kills=1)[peer]
+    assert receiver.error.kind == "DistBackendError", receiver.trace
+    assert receiver.error.rank == 1
 
 
 def waits_for_one_that_has_left(rank, size):

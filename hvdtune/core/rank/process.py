@@ -38,6 +38,9 @@ Started = tuple["_native.Runtime", "StackSource | None"]
 # result: see hvdtune.core.job.meeting.join.
 Meet = Callable[["Config", Callable[["Config"], Started]], "tuple[Config, Started]"]
 
+# The number of a job beside that of the process. Its others hear where rank 0 listens when it does:
+# whoever finds nobody there does not ask again, as one of a higher number would.
+BESIDE: Final = 0
 _NAME_BYTES: Final = 8
 
 _OF_THE_PARENT: Final = (
@@ -364,7 +367,8 @@ def start_beside(config: Config) -> _native.Runtime:
     or of the only rank of a job. It has no GPU operations: a process has one thread for NCCL.
     """
     config = dataclasses.replace(config, gpu_operations="host")
-    return _started(config, _of_meeting() if config.size > 1 else {}, None)
+    more = {"launched": False, "generation": BESIDE} if config.size > 1 else {}
+    return _started(config, more, None)
 
 
 def _of_meeting() -> dict[str, Any]:
