@@ -1,8 +1,9 @@
 """What operations are called in the timeline, where torch's wrappers tell what they send.
 
 DistributedDataParallel sends its buckets in order, in every backward pass; its log says which
-parameters each has. Before a forward pass it sends the buffers of its module, those of a dtype at
-once. FSDP2 sends the parameters of one module at a time.
+parameters each has. When it is made it sends the parameters and buffers of its module, before a
+forward pass the buffers, those of a dtype at once. FSDP2 sends the parameters of one module at a
+time.
 """
 
 from __future__ import annotations
@@ -20,7 +21,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 # DDP arranges its buckets anew in its second iteration, or never.
 _ARRANGED: Final = 3
-_DDP_FILE: Final = "parallel/distributed.py"
+# What DDP sends in a function of a file.
+_OF_DDP: Final = {
+    "_sync_module_states": ("distributed/utils.py", "first values of"),
+    "_sync_buffers": ("parallel/distributed.py", "buffers of"),
+}
 _FSDP_FILE: Final = "_fsdp_param_group.py"
 _FSDP_CALLERS: Final = ("unshard", "post_backward")
 _MOST_FRAMES: Final = 24
@@ -136,7 +141,7 @@ class Titles:
         elif kind in _OF_FSDP and self._is_recording():
             found = fsdp_module()
         elif kind == "broadcast" and self._replicas and self._is_recording():
-            found = f"buffers of {dtype}" if _is_of_buffers() else ""
+            found = f"{what} {dtype}" if (what := _sent_by_ddp()) else ""
         return f"{kind}.{found}" if found else ""
 
     def _of_bucket(self, elements: int) -> str:
@@ -173,12 +178,13 @@ def fsdp_module() -> str:
     return ""
 
 
-def _is_of_buffers() -> bool:
-    """Whether DDP sends the buffers of its module further up this thread's stack."""
-    return any(
-        frame.f_code.co_name == "_sync_buffers" and frame.f_code.co_filename.endswith(_DDP_FILE)
-        for frame in _callers(sys._getframe(1))
-    )
+def _sent_by_ddp() -> str:
+    """What DDP broadcasts further up this thread's stack, or ""."""
+    for frame in _callers(sys._getframe(1)):
+        file, what = _OF_DDP.get(frame.f_code.co_name, ("", ""))
+        if file and frame.f_code.co_filename.endswith(file):
+            return what
+    return ""
 
 
 def _callers(frame: FrameType | None) -> Iterator[FrameType]:

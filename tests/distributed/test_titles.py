@@ -1,5 +1,6 @@
 """What operations of DDP and FSDP2 are called in the timeline."""
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -119,3 +120,16 @@ class Training:
 
     def __call__(self, rank, size):
         train(self._wrap, self._folder)
+
+
+def makes_one(rank, size, folder):
+    hvd.start_timeline(folder / "trace.json")
+    replicated_with_buffers(nn.Sequential(nn.Linear(9, 100), nn.ReLU()))
+    hvd.stop_timeline()
+
+
+def test_what_a_new_ddp_sends_has_a_name(tmp_path):
+    members.run(partial(makes_one, folder=tmp_path), 2, tmp_path)
+    named = set(open_trace(tmp_path / "trace.json").slices["tensor"].astype(str))
+    firsts = {f"broadcast.first values of {dtype}" for dtype in ("float32", "int64")}
+    assert firsts <= named
