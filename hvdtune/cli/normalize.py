@@ -107,7 +107,7 @@ def _check_needs(options: Options) -> None:
             ("--metric-regex", options.metric_regex),
             ("--launch-time", options.launch_time),
         ):
-            if given:
+            if given and not (option == "--launch-time" and _names_ddp(options)):
                 raise UsageError(f"{option} needs --mode restart")
     searches = options.trials is not None or options.autotune or options.mode == "restart"
     if not searches and not isinstance(options, CompareOptions):
@@ -148,6 +148,11 @@ def _check_needs(options: Options) -> None:
                 "--keep-timelines": options.keep_timelines,
             },
         )
+
+
+def _names_ddp(options: RunOptions) -> bool:
+    """Whether a study goes on by restarting, with DistributedDataParallel's arguments."""
+    return any(name.strip().startswith("ddp_") for name in (options.knobs or "").split(","))
 
 
 def check_timeline(options: RunOptions, *, compares: bool) -> None:

@@ -168,7 +168,10 @@ class RunOptions(HorovodOptions):
         type=parse_duration, metavar="TIME", help="Time that the study may take, as in 8m."
     )
     seed: int = option(type=WholeNumber(0), default=0, help="Seed of the search.")
-    knobs: str | None = option(metavar="A,B", help="Search only these knobs.")
+    knobs: str | None = option(
+        metavar="A,B",
+        help="Search only these knobs; `live,ddp_bucket_cap_mb`: all of a live run, then DDP's.",
+    )
     as_json: bool = flag(
         "--json", help="Print the verdict as JSON on stdout and everything else on stderr."
     )
@@ -217,7 +220,7 @@ class RunOptions(HorovodOptions):
     launch_time: float | None = option(
         type=parse_duration,
         metavar="TIME",
-        help="How long to measure each launch in --mode restart. [default: 3s]",
+        help="How long to measure each launch where every setting has its own. [default: 3s]",
     )
     storage: str | None = option(
         metavar="URL",

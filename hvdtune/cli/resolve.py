@@ -234,6 +234,7 @@ def _study_request(options: RunOptions) -> StudyRequest:
         storage=options.storage,
         name=options.study_name,
         log_file=options.autotune_log_file,
+        launch_s=options.launch_time,
     )
 
 

@@ -169,7 +169,7 @@ def _tune(request: Resolved, job: JobRequest, reporter: TerminalReporter) -> int
         page = sys.stderr if as_json else sys.stdout
         print(f"the command is not started again; {advice}", file=page)
         return result.verdict.exit_code
-    from hvdtune.workflows.live_study import tune
+    from hvdtune.workflows.two_scopes import tune
 
     return _tell_of_study(
         tune(job, request.study, request.trace, request.output, reporter), request

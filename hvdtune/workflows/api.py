@@ -124,7 +124,7 @@ def tune(
         KeyboardInterrupt: Ctrl-C or SIGTERM; the same call continues the study.
     """
     workbench.require("hvdtune.tune")
-    from hvdtune.workflows.live_study import tune as run
+    from hvdtune.workflows.two_scopes import tune as run
 
     check_arguments(
         trials=trials,

@@ -21,7 +21,7 @@ from hvdtune.launcher.rank_files import rank_files
 from hvdtune.launcher.run import ExitReport, Job, JobOptions, JobPlan
 from hvdtune.launcher.step_clock import StepClock
 from hvdtune.tuner.measure.trace_files import RawTraces
-from hvdtune.tuner.space.targets import Target
+from hvdtune.tuner.space.targets import DDP_SIZES, Target
 from hvdtune.workflows.requests import OutputRequest, StatusReporter
 from hvdtune.workflows.run_folder import RunFolder
 
@@ -278,9 +278,8 @@ def _ddp_setting(target: Target, setting: Setting, always: Collection[str]) -> d
         for name, value in setting.items()
         if name.startswith(DDP) and (value != target.native[name] or name in always)
     }
-    sizes = {f"{DDP}bucket_cap_mb", f"{DDP}first_bucket_mb"}
-    if changed & sizes:
-        changed |= sizes
+    if changed & DDP_SIZES:
+        changed |= DDP_SIZES
     return {name.removeprefix(DDP): setting[name] for name in sorted(changed)}
 
 

@@ -49,7 +49,7 @@ def tune(
     """
     warn_of_profile(job, reporter)
     default = default_setting() | read_setting() | job.values.core_setting()
-    options = _tune_options(job, study, default)
+    options = tune_options(job, study, default)
     job = recorded(job)
     identity = {**searched(study, job, default), "objectives": list(study.objectives)}
 
@@ -75,7 +75,8 @@ def tune(
     return StudyResult(verdict=outcome.verdict, exit_code=code, **left)
 
 
-def _tune_options(job: JobRequest, study: StudyRequest, default: Setting) -> TuneOptions:
+def tune_options(job: JobRequest, study: StudyRequest, default: Setting) -> TuneOptions:
+    """The options of a study in a live run. Raises UsageError for what cannot be."""
     keep = study.keep_timelines
     options = TuneOptions(
         **search_options(study),

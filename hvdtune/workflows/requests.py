@@ -121,7 +121,8 @@ class StudyRequest:
 
     `knobs` ("A,B") are the only ones to be searched, `space` is a YAML file of their ranges,
     `storage` the URL of a database that holds the study, under `name`. `log_file` is a CSV table
-    of the trials for `autotune`.
+    of the trials for `autotune`. `launch_s` is as in RestartRequest, for the part of a study in two
+    scopes that starts the command again.
     """
 
     trials: int | None = None
@@ -139,6 +140,7 @@ class StudyRequest:
     storage: str | None = None
     name: str | None = None
     log_file: Path | None = None
+    launch_s: float | None = None
 
 
 @dataclass(frozen=True)

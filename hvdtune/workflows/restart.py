@@ -45,7 +45,7 @@ if TYPE_CHECKING:
     from hvdtune.workflows.studies import StudyParts
 
 LAUNCH_S: Final = 3.0
-_TIME_BUDGET_S: Final = 1800.0
+TIME_BUDGET_S: Final = 1800.0
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def launch_target(
     with ExitStack() as stack:
         stack.enter_context(stop_signals())
         values = job.values
-        table = _target(job, request, (), ())
+        table = named_target(job, request, (), ())
         always = (*values.profile_setting(), *parse_assignments(values.fix, table.knobs))
         starter = _starter(job, table, None, always)
         writers = output_writers(output, reporter, len(job.plan.slots), stack)
@@ -107,11 +107,11 @@ def find_target(
     command is started once for the arguments of its own, at most for `limit_s` (None: half an
     hour).
     """
-    table = _target(job, request, knobs, settings)
+    table = named_target(job, request, knobs, settings)
     metric = None if request.metric_regex is None else Metric(request.metric_regex)
     starter = _starter(job, table, metric)
     if any(knob.name.startswith(DDP) for knob in table.knobs):
-        table = with_native(table, starter.ddp_arguments(limit_s or _TIME_BUDGET_S))
+        table = with_native(table, starter.ddp_arguments(limit_s or TIME_BUDGET_S))
         starter = _starter(job, table, metric)
     return RestartTarget(table, starter, _reference(job, table), _table(job, {}).native)
 
@@ -201,9 +201,13 @@ def _starter(
     )
 
 
-def _target(
-    job: JobRequest, request: RestartRequest, knobs: Sequence[str], settings: Sequence[Path]
+def named_target(
+    job: JobRequest, request: RestartRequest, knobs: Sequence[str], settings: Sequence[Path] = ()
 ) -> Target:
+    """The table of `find_target`, with what hvdtune or the environment says of its knobs.
+
+    Raises UsageError for knobs that are none, or cannot be given to the job.
+    """
     environ = own_environ() | dict(job.options.environ)
     target = with_varied(_table(job, environ), request.vary, environ)
     if job.adapter == "hvdtune":
@@ -264,7 +268,7 @@ def _tune_options(
     return replace(
         BY_RESTARTING,
         trials=study.trials or TuneOptions.trials,
-        time_budget_s=study.time_budget_s or _TIME_BUDGET_S,
+        time_budget_s=study.time_budget_s or TIME_BUDGET_S,
         block_s=restart.launch_s or LAUNCH_S,
         seed=study.seed,
         tunable=tunable,

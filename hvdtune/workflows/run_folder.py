@@ -158,6 +158,7 @@ def contents(run_dir: Path) -> list[tuple[str, str]]:
         "storage.json": "where the shared study is",
         "pairs.jsonl": "every measured pair",
         "artifacts": "timelines of trials",
+        "live": "the study in a live run that came first",
         "trace.json": "merged trace, for `hvdtune timeline view`",
         "journal.json": "what --resume takes over of the elastic job",
         "membership.json": "who was in the elastic job when, for `hvdtune dashboard`",

@@ -110,11 +110,16 @@ def live_parts(
 
 @contextmanager
 def open_study(
-    parts: StudyParts, job: JobRequest, output: OutputRequest, reporter: StatusReporter
+    parts: StudyParts,
+    job: JobRequest,
+    output: OutputRequest,
+    reporter: StatusReporter,
+    folder: RunFolder | None = None,
 ) -> Iterator[StudyRun]:
-    """A study of the job in its run folder. Leaving it leaves no process."""
+    """A study of the job in its run folder, or in `folder`. Leaving it leaves no process."""
     with ExitStack() as stack:
-        folder = stack.enter_context(_open_folder(job, parts.identity, output, reporter))
+        if folder is None:
+            folder = stack.enter_context(open_folder(job, parts.identity, output, reporter))
         view = ExitStack()
         stack.enter_context(view)
         progress = view.enter_context(reporter.progress(parts.default))
@@ -286,7 +291,7 @@ def run_identity(job: JobRequest, study: Mapping[str, Any] | None = None) -> Run
     return RunIdentity(job.words, tuple(slot.host for slot in job.plan.slots), study, variables)
 
 
-def _open_folder(
+def open_folder(
     job: JobRequest, study: Mapping[str, Any], output: OutputRequest, reporter: StatusReporter
 ) -> RunFolder:
     """The folder asked for, else of the latest unfinished run of this study, else a new one."""

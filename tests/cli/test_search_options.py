@@ -41,6 +41,23 @@ for _ in range({steps}):
             ["--mode", "restart", "--knobs", "chunk_bytes", "--space", "space.yaml"],
             "--space space.yaml: it names cycle_time_ms, which is not among the knobs",
         ),
+        (
+            ["--trials", "2", "--knobs", "ddp_bucket_cap_mb"],
+            "--knobs names only knobs of DistributedDataParallel, which cannot change in a live",
+        ),
+        (
+            ["--trials", "2", "--knobs", "live,ddp_bucket_cap_mb", "--step-budget", "100"],
+            "with knobs of DistributedDataParallel a study has the step time as its objective",
+        ),
+        (["--trials", "2", "--knobs", "speed,ddp_bucket_cap_mb"], "unknown knob speed"),
+        (
+            ["--trials", "2", "--knobs", "live,ddp_speed"],
+            "unknown knob ddp_speed",
+        ),
+        (
+            ["--trials", "2", "--knobs", "chunk_bytes", "--launch-time", "1s"],
+            "--launch-time needs --mode restart",
+        ),
         (["--autotune", "--knobs", ","], "--knobs: no knob is named; leave it out"),
         (
             ["--fix", "cycle_time_ms=1", "--fix", "cycle_time_ms=2"],

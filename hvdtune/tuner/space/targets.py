@@ -99,6 +99,8 @@ DDP_KNOBS: Final = (
     Knob("ddp_gradient_as_bucket_view", "", "bool", 0, 1, False, False, "restart",
          doc="Gradients are views into the buckets, which spares a copy."),
 )  # fmt: skip
+# A script that passes the one has none of its own of the other: they are given together.
+DDP_SIZES: Final = frozenset({"ddp_bucket_cap_mb", "ddp_first_bucket_mb"})
 
 
 def _process_rows(cores: Sequence[int], local_size: int) -> list[tuple[str, Knob]]:
@@ -215,6 +217,7 @@ def narrowed(target: Target, names: Collection[str]) -> Target:
             raise UsageError(f"unknown knob {name}; the knobs are {', '.join(table)}")
     optional = {*target.variables, *(knob.name for knob in DDP_KNOBS)}
     kept = {*names, *target.searched, *(name for name in table if name not in optional)}
+    kept |= DDP_SIZES if kept & DDP_SIZES else set()
     knobs = tuple(knob for knob in target.knobs if knob.name in kept)
     return with_native(replace(target, knobs=knobs), {})
 
