@@ -10,6 +10,7 @@ from __future__ import annotations
 import os
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
@@ -182,6 +183,8 @@ class Flight:
         Raises:
             DistBackendError: it has failed, or has not ended in time.
         """
+        if not self._ended:
+            COMPLETER.hand_over()
         given_s = self._timeout_s if timeout_s is None else timeout_s
         deadline_s = self.deadline_s if timeout_s is None else time.monotonic() + timeout_s
         while not self._ended:
@@ -385,6 +388,7 @@ class Work(distributed.Work):
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
         """As torch's: holds the tensors of the operation."""
         self._backward.add(self._flight)
+        COMPLETER.hand_over()
         return self._flight.future()
 
     def result(self) -> list[torch.Tensor]:
@@ -413,7 +417,11 @@ class Work(distributed.Work):
 class Completer:
     """Completes flights that nobody waits for, on a thread that begins with the first of them.
 
-    Thread rule: any thread; `_lock` guards all state.
+    Callbacks of futures run there, and may wait for operations of their own: the thread hands its
+    work over to another one before it does, and ends with the callback.
+
+    Thread rule: any thread; `_lock` guards all state but `_taken`, which is the thread's that has
+    the `_turn`.
     """
 
     def __init__(self) -> None:
@@ -422,36 +430,60 @@ class Completer:
         self._flights: dict[int, Flight] = {}
         self._next = _WAKE + 1
         self._wakes_s = 0.0  # when the thread looks at the deadlines next
+        self._taken: deque[int] = deque()
+        self._turn = 0
+        self._own = threading.local()  # the turn that a thread was started for
 
     def add(self, flight: Flight, native: _native.Runtime, handle: int) -> None:
         """Completes the flight when the core has ended this handle of its."""
         with self._lock:
-            queue = self._queue or self._begin()
+            if self._queue is None:
+                self._begin()
+            queue = self._queue
             token, self._next = self._next, self._next + 1
             self._flights[token] = flight
             is_sooner = flight.deadline_s < self._wakes_s
+        assert queue is not None
         if not native.watch(handle, queue, token):
             queue.put(token)  # somebody who waited has ended it
         elif is_sooner:
             queue.put(_WAKE)
 
-    def _begin(self) -> _native.CompletionQueue:
+    def hand_over(self) -> None:
+        """To be called before a wait for a flight: this thread may be the one to complete it."""
+        if getattr(self._own, "turn", -1) == self._turn:
+            with self._lock:
+                self._start_thread()
+
+    def _begin(self) -> None:
+        """REQUIRES: _lock."""
         from hvdtune.core import _native
 
         self._queue = _native.CompletionQueue()
-        threading.Thread(
-            target=self._run, args=(self._queue,), name="hvdtune-completer", daemon=True
-        ).start()
-        return self._queue
+        self._start_thread()
 
-    def _run(self, queue: _native.CompletionQueue) -> None:
-        while True:
-            for token in queue.take(self._until_next_deadline()):
-                with self._lock:
-                    flight = self._flights.pop(token, None)
-                if flight is not None:
-                    flight.settle()
-            flight = None  # whose tensors would else live until the next one
+    def _start_thread(self) -> None:
+        """REQUIRES: _lock."""
+        self._turn += 1
+        threading.Thread(
+            target=self._run, args=(self._queue, self._turn), name="hvdtune-completer", daemon=True
+        ).start()
+
+    def _run(self, queue: _native.CompletionQueue, turn: int) -> None:
+        self._own.turn = turn
+        while self._turn == turn:
+            if self._taken:
+                self._complete(self._taken.popleft())
+                continue
+            wait_s = self._until_next_deadline()
+            if self._turn == turn:
+                self._taken.extend(queue.take(wait_s))
+
+    def _complete(self, token: int) -> None:
+        with self._lock:
+            flight = self._flights.pop(token, None)
+        if flight is not None:
+            flight.settle()
 
     def _until_next_deadline(self) -> float:
         now_s = time.monotonic()

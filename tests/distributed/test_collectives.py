@@ -3,6 +3,7 @@
 import pytest
 import torch
 from torch import distributed as dist
+from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 
 from tests.distributed import members
 
@@ -149,6 +150,34 @@ def groups(rank, size):
 )
 def test_every_rank_has_the_result(body, tmp_path):
     members.run(body, SIZE, tmp_path)
+
+
+def waits_in_a_callback(rank, size):
+    def again(future):
+        dist.all_reduce(future.value()[0])
+        return dist.all_reduce(future.value()[0], async_op=True).get_future().wait()[0]
+
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 1:  # so that rank 0 has its callback before the operation ends
+        store.wait(["has its callback"])
+    last = dist.all_reduce(torch.ones(2), async_op=True).get_future().then(again)
+    if rank == 0:
+        store.set("has its callback", "")
+    assert last.wait()[0] == size**3
+
+
+def powers_of_gradients(rank, size):
+    model = torch.nn.parallel.DistributedDataParallel(torch.nn.Linear(20, 20))
+    state = powerSGD_hook.PowerSGDState(None, 1, start_powerSGD_iter=2)
+    model.register_comm_hook(state, powerSGD_hook.powerSGD_hook)
+    for _ in range(20):
+        model(torch.ones(2, 20)).sum().backward()
+    assert torch.isfinite(model.module.weight.grad).all()
+
+
+@pytest.mark.parametrize("body", [waits_in_a_callback, powers_of_gradients])
+def test_a_callback_of_a_future_may_wait_for_operations(body, tmp_path):
+    members.run(body, 2, tmp_path)
 
 
 def differ(rank, size):
