@@ -8,6 +8,7 @@ thread of the process takes it from there.
 from __future__ import annotations
 
 import os
+import sys
 import threading
 import time
 from collections import deque
@@ -410,8 +411,10 @@ class Work(distributed.Work):
         """As torch's."""
         return self._flight.error
 
-    def __del__(self) -> None:
-        self._flight.watch()
+    # Bound here: a module's names may have gone by the time that the last of these does.
+    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
+        if not is_finalizing():  # when there would be no thread to complete it
+            self._flight.watch()
 
 
 class Completer:

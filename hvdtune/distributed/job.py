@@ -185,12 +185,19 @@ def form(place: GroupPlace) -> GroupRuntime:
     return GroupRuntime(PROCESS.native(), met.count, place.ranks, is_of_process=True)
 
 
-def form_for_store() -> None:
+def form_for_store(timeout_s: float) -> None:
     """Joins the job that the launcher's variables describe; the next group of all ranks has it.
 
     Does nothing where this process is in a job. Raises as `hvdtune.core.rank.runtime.init` does.
+
+    Args:
+        timeout_s: of an operation.
     """
-    if PROCESS.form(None, None, _any_size):
+    if PROCESS.runtime is not None:
+        return
+    config = environment.Config.from_environ()
+    config = dataclasses.replace(config, hang_abort_s=timeout_s)
+    if PROCESS.form(config, None, _any_size):
         _FOR_STORE[:] = [PROCESS.native()]
 
 
@@ -218,8 +225,9 @@ def _launched(place: GroupPlace) -> Config | None:
     if not environ.get("HVDTUNE_RENDEZVOUS"):
         return None
     config = environment.Config.from_environ(environ)
-    is_same = (config.rank, config.size) == (place.rank, place.size)
-    return config if config.rendezvous_port and is_same else None
+    if not config.rendezvous_port or (config.rank, config.size) != (place.rank, place.size):
+        return None
+    return dataclasses.replace(config, hang_abort_s=place.timeout_s)
 
 
 class _Meeting:
@@ -266,6 +274,11 @@ class _Meeting:
             self._await(keys)
         except RuntimeError:  # a file store knows no other
             missing = [str(rank) for rank, key in enumerate(keys) if not self._has(key)]
+            if str(self._place.rank) in missing:
+                raise distributed.DistStoreError(
+                    f"rank {self._place.rank} of {self._place.size}: the store does not answer any "
+                    "more; whoever holds it, mostly rank 0, has ended"
+                ) from None
             raise distributed.DistStoreError(
                 f"rank {self._place.rank} of {self._place.size}: no word from rank "
                 f"{', '.join(missing)} in {self._place.timeout_s:g} s"

@@ -46,7 +46,7 @@ def meet(url: str, timeout: timedelta = default_pg_timeout) -> Iterator[tuple[An
             "the ranks of an elastic job come and go, which groups of torch.distributed cannot: "
             "start the job without --min-np"
         )
-    form_for_store()
+    form_for_store(timeout.total_seconds())
     rank, size = PROCESS.told("rank"), PROCESS.told("size")
     given = {name: int(value) for name, value in parse_qsl(urlparse(url).query)}
     for name, told in zip(_PLACE.values(), (rank, size), strict=True):

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from hvdtune.distributed import rendezvous
+from hvdtune.distributed import job, rendezvous
 from hvdtune.errors import UsageError
 from hvdtune.timeline.reading.opening import open_trace
 from tests.mpi.conftest import AS_ROOT, OPENMPI
@@ -125,6 +125,29 @@ def test_ddps_buckets_and_hvdtunes_knobs_are_set_for_one_script():
     changed = run("run", "--adapter", "hvdtune", *fixed, *program, size=2)
     assert re.findall(r"said (.*)", usual) == ["1 buckets, 1.0 ms"] * 2
     assert re.findall(r"said (.*)", changed) == ["2 buckets, 2.0 ms"] * 2
+
+
+_ENDS_AT_ONCE = """
+import torch
+from torch import distributed as dist
+dist.init_process_group("hvdtune", store=dist.HashStore(), rank=0, world_size=1)
+torch.kept = dist.all_reduce(torch.ones(1), async_op=True)
+"""
+
+
+def test_a_script_may_end_with_an_operation_that_nobody_waits_for():
+    words = [sys.executable, "-c", _ENDS_AT_ONCE]
+    ended = subprocess.run(words, capture_output=True, text=True, timeout=200)
+    assert (ended.returncode, "Exception ignored" in ended.stderr) == (0, False), ended.stderr
+
+
+def test_the_timeout_of_the_first_group_is_the_jobs_also_under_hvdtune_run(monkeypatch, tmp_path):
+    (tmp_path / "key").write_bytes(bytes(32))
+    (tmp_path / "key").chmod(0o600)
+    for name, value in {**_RUN, "HVDTUNE_KEY_FILE": str(tmp_path / "key")}.items():
+        monkeypatch.setenv(name, value)
+    config = job._launched(job.GroupPlace(None, 0, 2, 77.0, (0, 1)))
+    assert config is not None and config.hang_abort_s == 77
 
 
 _RUN = {"HVDTUNE_RENDEZVOUS": "127.0.0.1:1", "HVDTUNE_RANK": "0", "HVDTUNE_SIZE": "2"}
