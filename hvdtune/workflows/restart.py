@@ -21,7 +21,9 @@ from hvdtune.tuner.results.profile import read_setting_file
 from hvdtune.tuner.space.search_space import ALL_SCOPES
 from hvdtune.tuner.space.targets import (
     Target,
+    holding,
     narrowed,
+    of_any_size,
     target_of,
     with_native,
     with_variables,
@@ -213,12 +215,11 @@ def named_target(
     if job.adapter == "hvdtune":
         target = with_native(target, read_setting())
     named = [*knobs, *parse_assignments(job.values.fix, target.knobs)]
-    profile = job.values.profile_setting()
-    target = with_variables(target, profile)
-    named += [*profile, *job.values.named]
-    for path in settings:
-        named += read_setting_file(path, target.knobs)
-    target = narrowed(target, named)
+    given = [job.values.profile_setting()]
+    target = with_variables(target, given[0])
+    given += [read_setting_file(path, of_any_size(target.knobs)) for path in settings]
+    named += [*job.values.named, *(name for setting in given for name in setting)]
+    target = narrowed(holding(target, given), named)
     if job.plan.remote and any(knob.name.startswith(DDP) for knob in target.knobs):
         host = job.plan.remote[0]
         raise UsageError(f"DDP's knobs are tuned in ranks on this machine only, not on {host}")

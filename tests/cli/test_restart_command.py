@@ -146,7 +146,7 @@ dist.destroy_process_group()
 """
 _PROFILE = """
 version: 1
-setting: &setting {ddp_bucket_cap_mb: 25.0, ddp_first_bucket_mb: 2.0,
+setting: &setting {ddp_bucket_cap_mb: 25.0, ddp_first_bucket_mb: 0.01,
   ddp_gradient_as_bucket_view: true, NCCL_ALGO: Ring}
 default: *setting
 verdict: {improved: true, gain_percent: 9.0, ci_percent: [8.0, 10.0], pairs: 12, launches: 12,

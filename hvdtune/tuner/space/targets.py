@@ -205,6 +205,27 @@ def with_variables(target: Target, setting: Mapping[str, Value]) -> Target:
     return with_native(wide, {})
 
 
+def of_any_size(knobs: Sequence[Knob]) -> tuple[Knob, ...]:
+    """The knobs with any size of DDP's buckets: a script may have passed one outside of what is
+    searched."""
+    return tuple(
+        replace(knob, low=0.0, high=math.inf) if knob.name in DDP_SIZES else knob for knob in knobs
+    )
+
+
+def holding(target: Target, settings: Sequence[Mapping[str, Value]]) -> Target:
+    """The target whose ranges of DDP's bucket sizes are widened to hold those of the settings."""
+    return replace(
+        target,
+        knobs=tuple(
+            _widened(knob, [setting[knob.name] for setting in settings if knob.name in setting])
+            if knob.name in DDP_SIZES
+            else knob
+            for knob in target.knobs
+        ),
+    )
+
+
 def narrowed(target: Target, names: Collection[str]) -> Target:
     """Return the target without knobs that are neither searched by default, nor named, nor of
     hvdtune's knob table.
@@ -316,10 +337,16 @@ def _with_native(knob: Knob, variable: str, environ: Mapping[str, str]) -> Knob:
 
 
 def _with_default(knob: Knob, value: Value) -> Knob:
-    if isinstance(value, str):
-        return replace(knob, default=value)
-    low, high = min(knob.low, value), max(knob.high, value)
-    return replace(knob, default=value, low=low, high=high)
+    return replace(_widened(knob, [value]), default=value)
+
+
+def _widened(knob: Knob, values: Sequence[Value]) -> Knob:
+    numbers = [value for value in values if not isinstance(value, str)]
+    return (
+        replace(knob, low=min(knob.low, *numbers), high=max(knob.high, *numbers))
+        if numbers
+        else knob
+    )
 
 
 def _text(value: Value) -> str:

@@ -1,8 +1,16 @@
 import pytest
 
-from hvdtune.core.config.knobs import default_setting
+from hvdtune.core.config.knobs import default_setting, validate
 from hvdtune.errors import UsageError
-from hvdtune.tuner.space.targets import narrowed, target_of, varied_knob, with_native, with_varied
+from hvdtune.tuner.space.targets import (
+    holding,
+    narrowed,
+    of_any_size,
+    target_of,
+    varied_knob,
+    with_native,
+    with_varied,
+)
 from tests.kit.simulated_job import KNOBS
 
 
@@ -67,6 +75,20 @@ def test_a_setting_holds_only_what_a_study_is_about():
     names = [knob.name for knob in narrowed(target, ["transport", "ddp_bucket_cap_mb"]).knobs]
     sizes = ["ddp_bucket_cap_mb", "ddp_first_bucket_mb"]  # DDP is given both
     assert names == [*default_setting(KNOBS), *sizes, "transport"]
+
+
+def test_a_bucket_that_a_script_has_passed_may_be_smaller_than_those_that_are_searched():
+    target, setting = target_of("ddp", {}), {"ddp_bucket_cap_mb": 0.01}
+    with pytest.raises(UsageError, match="out of range"):
+        validate(setting, target.knobs)
+    assert validate(setting, of_any_size(target.knobs)) == setting
+    wide = holding(target, [setting, {"ddp_bucket_cap_mb": 2000.0, "nccl_buffsize": 1}])
+    ends = {knob.name: (knob.low, knob.high) for knob in wide.knobs}
+    assert ends["ddp_bucket_cap_mb"] == (0.01, 2000)
+    assert [ends[name] for name in ("ddp_first_bucket_mb", "nccl_buffsize")] == [
+        (1 / 16, 1024),
+        (2**18, 2**26),
+    ]
 
 
 @pytest.mark.parametrize(
