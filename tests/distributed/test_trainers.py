@@ -24,7 +24,8 @@ def losses(folder, script, command, **variables):
     _, *words = command.replace("SCRIPT", script).split()
     module = {"torchrun": "torch.distributed.run", "hvdtune": "hvdtune"}[command.split()[0]]
     said = third_party.run("trainers", "-m", module, *words, folder=folder, **variables)
-    found = dict(re.findall(r"rank (\d) of 2: (\S+)", said))
+    # A progress bar of another rank may go on in the same line.
+    found = dict(re.findall(r"rank (\d) of 2: ([\d.e-]+)", said))
     assert sorted(found) == ["0", "1"], said
     return [float(found[rank]) for rank in sorted(found)]
 
