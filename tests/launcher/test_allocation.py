@@ -2,7 +2,7 @@
 
 import pytest
 
-from hvdtune.errors import LaunchError
+from hvdtune.errors import UsageError
 from hvdtune.launcher.allocation import Allocation, read_allocation
 from hvdtune.launcher.hosts import Host
 
@@ -71,7 +71,7 @@ def test_a_file_of_hosts_has_a_line_for_each_task(tmp_path, name, text, hosts):
     ],
 )  # fmt: skip
 def test_an_allocation_whose_hosts_cannot_be_read_is_no_host_without_others(environ, sentence):
-    with pytest.raises(LaunchError, match=sentence) as refused:
+    with pytest.raises(UsageError, match=sentence) as refused:
         read_allocation(environ)
     assert str(refused.value).endswith("; -H HOST:SLOTS names hosts instead, as in -H localhost:2")
 
@@ -80,6 +80,6 @@ def test_an_allocation_whose_hosts_cannot_be_read_is_no_host_without_others(envi
 def test_a_line_that_is_no_host_is_named(tmp_path, line):
     file = tmp_path / "hosts"
     file.write_text(f"node1\n\n{line}\n")
-    with pytest.raises(LaunchError) as refused:
+    with pytest.raises(UsageError) as refused:
         read_allocation({"PBS_NODEFILE": str(file)})
     assert f"PBS_NODEFILE={file}:3: '{line}' is not a host, as in node1" in str(refused.value)
