@@ -2,6 +2,7 @@
 
 import copy
 import signal
+import sys
 from contextlib import contextmanager, suppress
 from unittest import mock
 
@@ -91,6 +92,40 @@ def test_a_step_that_was_interrupted_goes_on_where_it_was(kind, tmp_path):
     (moved, in_flight), average = run(interrupt_a_step, 2, kind, Flag(tmp_path / "flag"), go_on)
     assert moved == average == {2.0}
     assert in_flight == 0
+
+
+@contextmanager
+def interrupted_behind(name):
+    """The block ends as if a signal handler had raised when the function of this name returns."""
+
+    def interrupt(frame, event, _):
+        if event == "return" and frame.f_code.co_name == name:
+            raise TimeLimitError  # which ends this function's own calls, too
+
+    sys.setprofile(interrupt)
+    try:
+        with pytest.raises(TimeLimitError):
+            yield
+    finally:
+        sys.setprofile(None)
+
+
+def interrupt_the_first_submission():
+    model = torch.nn.Linear(3, 2)
+    hvd.broadcast_parameters(model.state_dict(), 0)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), 1.0), model.named_parameters()
+    )
+    model(torch.full((1, 3), float(hvd.rank()))).sum().backward()
+    if hvd.rank() == 1:
+        with interrupted_behind("_submit_now"):
+            optimizer.step()
+    optimizer.step()
+    return model.weight.grad.unique().tolist(), len(PROCESS.in_flight) + len(PROCESS.pending)
+
+
+def test_a_step_that_was_interrupted_in_its_first_submission_goes_on():
+    assert run(interrupt_the_first_submission, 2) == [([0.5], 0)] * 2
 
 
 def give_up(trained, dropped):

@@ -29,7 +29,9 @@ class SparsityTable(Generic[P]):
     """
 
     def __init__(self, process_set: ProcessSet) -> None:
-        self._asked: tuple[int, list[P], array[int]] | None = None  # the handle, of whom, codes
+        # The question to all ranks, of whom, and codes. It is here before it is submitted, so that
+        # a signal handler may raise at any point of that.
+        self._asked: tuple[handles.Batch, list[P], array[int]] | None = None
         self._process_set = process_set
         self._layouts: dict[P, int] = {}
         self._names: dict[P, str] = {}
@@ -38,7 +40,7 @@ class SparsityTable(Generic[P]):
 
     def __del__(self) -> None:
         if self._asked is not None:
-            handles.abandon_handles([self._asked[0]])
+            handles.abandon([self._asked[0]])
 
     def is_known(self, parameter: P) -> bool:
         """Whether its layout has been settled, so that its gradient may travel."""
@@ -63,7 +65,7 @@ class SparsityTable(Generic[P]):
     def settle(self, layout_of: Callable[[P], int]) -> dict[P, int]:
         """Asks all ranks about what is unknown; what is known from now on.
 
-        When a signal handler raises while this waits, call it again.
+        When a signal handler raises before this returns, call it again.
 
         Args:
             layout_of: of the gradient that a parameter has on this rank, UNKNOWN for none.
@@ -74,10 +76,11 @@ class SparsityTable(Generic[P]):
         if not self._unknown:
             return {}
         if self._asked is None:
-            self._asked = self._ask(layout_of)
-        handle, asked, codes = self._asked
+            self._asked = self._question(layout_of)
+        question, asked, codes = self._asked
         try:
-            handles.synchronize(handle)
+            question.submit(PROCESS.native())
+            question.finish()
         except HvdtuneError:
             self._asked = None
             raise
@@ -91,12 +94,13 @@ class SparsityTable(Generic[P]):
         """The generation, and how many joins there were in it."""
         return PROCESS.generation, handles.joins(id_of(self._process_set))
 
-    def _ask(self, layout_of: Callable[[P], int]) -> tuple[int, list[P], array[int]]:
+    def _question(self, layout_of: Callable[[P], int]) -> tuple[handles.Batch, list[P], array[int]]:
         asked = list(self._unknown)
         codes = array("B", [layout_of(parameter) for parameter in asked])
         name = f"layouts.{self._names[asked[0]]}"
         largest = Reduction(ReduceOp.MAX)
         request = allreduce_request(name, [("uint8", [len(codes)])], largest, self._process_set)
         address, _ = codes.buffer_info()
-        handle = handles.start(request, [address], [address], [codes], lambda _: None)
-        return handle, asked, codes
+        question = handles.Batch()
+        question.add(request, [address], [address], [codes])
+        return question, asked, codes
