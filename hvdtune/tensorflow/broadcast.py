@@ -10,6 +10,7 @@ import numpy as np
 import tensorflow as tf
 
 from hvdtune.core.rank import runtime
+from hvdtune.core.rank.numpy_adapter import DTYPES
 from hvdtune.core.rank.objects import broadcast_arrays
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
 from hvdtune.errors import UsageError
@@ -46,7 +47,7 @@ def broadcast_variables(
         )
     if not tf.executing_eagerly():
         return tf.group(*broadcast_(rows, root_rank, None, process_set))
-    arrays = [_array(variable) for variable in rows]
+    arrays = [_array(variable) for variable in rows]  # all of them before any is sent
     for variable, value in zip(rows, broadcast_arrays(arrays, root_rank, process_set), strict=True):
         if runtime.rank() != root_rank:
             variable.assign(value.reshape(variable.shape))
@@ -59,7 +60,13 @@ def _array(variable: Any) -> Any:
             f"broadcast_variables takes variables, not {type(variable).__name__}: "
             "model.variables, for instance"
         )
-    return np.array(variable.numpy())  # never the variable's own memory
+    values = np.array(variable.numpy())  # never the variable's own memory
+    if values.dtype.name not in DTYPES:
+        raise UsageError(
+            f"the variable {variable.name} is {values.dtype.name}, which cannot be sent; supported "
+            f"are {', '.join(DTYPES)}"
+        )
+    return values
 
 
 def broadcast_global_variables(root_rank: int) -> Any:

@@ -47,12 +47,19 @@ FAULTS = {
         lambda: hvd.broadcast_variables([tf.Variable(tf.ones([2 + hvd.rank()]))], root_rank=0),
         (errors.MismatchError, tf.errors.FailedPreconditionError),
     ),
+    "a variable that cannot be sent": (
+        lambda: hvd.broadcast_variables(
+            [tf.Variable(tf.ones([2])), tf.Variable(tf.cast([1], tf.uint32))], root_rank=0
+        ),
+        (errors.UsageError, ValueError, tf.errors.InvalidArgumentError),
+    ),
     "objects": (
         lambda: hvd.broadcast_object(1, root_rank=9),
         (errors.UsageError, ValueError, tf.errors.InvalidArgumentError),
     ),
 }
-IN_GRAPHS = [name for name in FAULTS if name not in ("variables", "objects")]
+_EAGER = ("variables", "a variable that cannot be sent", "objects")
+IN_GRAPHS = [name for name in FAULTS if name not in _EAGER]
 
 
 def run_bodies():

@@ -64,8 +64,8 @@ def _of_descriptor(text: str) -> bytes:
         os.set_inheritable(fd, False)
     except OSError:
         raise UsageError(
-            f"{source} is not open: a program between `hvdtune run` and this one closed the "
-            "descriptors it inherited"
+            f"{source} is not open: this process was started by a rank and is none itself, or a "
+            "program between `hvdtune run` and this one closed the descriptors it inherited"
         ) from None
     return _checked(key, source, "`hvdtune run` hands one on: leave the variable to it")
 

@@ -45,7 +45,8 @@ _NAME_BYTES: Final = 8
 
 _OF_THE_PARENT: Final = (
     "this process was forked from a rank of a job and does not take part in it: hvdtune's "
-    "functions can be called in the parent only; start a process of its own (spawn) to use them"
+    "functions can be called in the parent only; give it what it needs, as hvd.rank(), before it "
+    "starts"
 )
 
 
