@@ -234,7 +234,7 @@ def _one(env: Environ, name: str) -> tuple[str, ...]:
 # pmix        the PMIx standard, "Environmental variables" of a client; it names no size, so it
 #             counts with Slurm's, whose plugin sets it (https://slurm.schedmd.com/mpi_guide.html).
 # hydra       MPICH's `src/pm/hydra/proxy`; Intel MPI documents MPI_LOCALNRANKS, too.
-# mvapich     the user guide of MVAPICH2 2.3, "Run-time Parameters".
+# mvapich     as HOOMD-blue, DeepSpeed and others read them; mpirun_rsh itself was not at hand.
 # pmi         pals.h of HPE for Cray's, `src/plugins/mpi/pmi2` of Slurm for srun's.
 # pals        pals.h of HPE, and https://docs.alcf.anl.gov for what scripts read.
 # flux        https://flux-framework.readthedocs.io, flux-environment(7), "Job Environment".
@@ -516,12 +516,10 @@ def _fault(row: Dialect, env: Environ) -> str:
     """What is wrong with the variables of a launcher that tells no place, "" for nothing."""
     if fault := row.fault(env):
         return fault
-    # The last two have names that may be anything's, and are looked at above.
-    if row.is_node or row.name in ("hvdtune", "torchrun", "torch"):
+    # hvdtune's own are its launcher's; torch's names may be anything's, and have a fault above.
+    if not row.local_rank or row.name in ("hvdtune", "torchrun", "torch"):
         return ""
-    ranks, local_ranks, local_sizes = row.rank[:1], row.local_rank[:1], row.local_size[:1]
-    sizes = local_sizes or ("",)
-    return _lone_local(env, *ranks, *local_ranks, *sizes) if local_ranks else ""
+    return _lone_local(env, row.rank[0], row.local_rank[0], next(iter(row.local_size), ""))
 
 
 def _alone_among(inner: ToldPlace, others: list[ToldPlace]) -> str:

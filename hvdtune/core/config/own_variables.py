@@ -58,11 +58,9 @@ VARIABLES: Final[Mapping[str, str]] = {
     "HVDTUNE_STORAGE": "The database of studies that several tuners share, a URL.",
     "HVDTUNE_WORKBENCH_PYTHON": "A Python of another environment that has hvdtune[workbench].",
 }
-
-
 # What hvdtune's programs tell each other, and what its tests are told.
 _INTERNAL: Final[frozenset[str]] = OWN_PLACE | {
-     NOTE, TRAINING_PYTHON, "HVDTUNE_FAILPOINT", "HVDTUNE_SCRIPT_KNOBS",
+    NOTE, TRAINING_PYTHON, "HVDTUNE_FAILPOINT", "HVDTUNE_SCRIPT_KNOBS",
 }  # fmt: skip
 _OF_TESTS: Final = "HVDTUNE_TEST_"
 

@@ -163,9 +163,7 @@ class Process:
             if self._was_forked:
                 raise UsageError(_OF_THE_PARENT)
             config = _with_gpu_operations(config, self.has_gpu_tensors)
-            rank = config.rank if config.meeting is None else config.meeting.place.rank
-            for text in config.vain if rank == 0 else ():
-                warnings.warn(text, stacklevel=3)  # of who calls init
+            _warn_of_vain(config)
             # Loaded when a job is formed, for the sake of those who only import a framework.
             from hvdtune.core.mpi import startup
 
@@ -265,6 +263,13 @@ class _Refusal:
 
     def __getattr__(self, name: str) -> Any:
         raise UsageError(_OF_THE_PARENT)
+
+
+def _warn_of_vain(config: Config) -> None:
+    """Rank 0 says what was set in vain."""
+    rank = config.rank if config.meeting is None else config.meeting.place.rank
+    for text in config.vain if rank == 0 else ():
+        warnings.warn(text, stacklevel=4)  # of who calls init
 
 
 def _compare_local_rank(told: ToldPlace, local_rank: int) -> None:

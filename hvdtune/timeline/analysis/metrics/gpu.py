@@ -66,7 +66,8 @@ def kernels(trace: Trace) -> pd.DataFrame:
         for others, rows in _device_rows(trace)
     ]
     if not parts:
-        return pd.DataFrame({"kernel": [], "count": [], "total_ms": [], "median_ms": []})
+        columns = ["kernel", "count", "total_ms", "median_ms", "percent"]
+        return pd.DataFrame(columns=columns)
     rows = parts[0]
     lasted = (rows["end_ns"] - rows["begin_ns"]) / 1e6
     by = lasted.groupby(rows["name"])
