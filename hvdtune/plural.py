@@ -18,8 +18,12 @@ def counted(count: float, noun: str) -> str:
 
 
 def sized(size_bytes: float) -> str:
-    """A size in the largest unit of which it is at least one: "16 KiB", "1.5 MiB", "12 bytes"."""
+    """A size in the largest unit of which it is at least one, to three digits.
+
+    As in "16 KiB", "1.5 MiB", "1.51 MiB", "1023 MiB", "12 bytes".
+    """
     for unit, size in _UNITS:
         if size_bytes >= size:
-            return f"{size_bytes / size:.4g} {unit}"
+            units = size_bytes / size
+            return f"{units:.0f} {unit}" if units >= 100 else f"{units:.3g} {unit}"
     return counted(round(size_bytes), "byte")

@@ -35,6 +35,9 @@ def test_a_noun_agrees_with_its_count(count: float, noun: str, said: str) -> Non
         (133120.0, "130 KiB"),
         (2**20 - 1024, "1023 KiB"),
         (1.5 * 2**20, "1.5 MiB"),
+        (1.506 * 2**20, "1.51 MiB"),
+        (1_000 * 2**20, "1000 MiB"),
+        (1_023 * 2**10, "1023 KiB"),
         (2**30, "1 GiB"),
     ],
 )

@@ -71,7 +71,7 @@ def test_every_page_opens_and_nothing_sticks_out_of_it(visit, path, widths):
             [
                 ("#reason-table [col-id=reason]", "cycle"),
                 ("#content .legendtext", "cycle"),
-                ("#reason-table [col-id=bytes_p50]", "390.6 KiB"),
+                ("#reason-table [col-id=bytes_p50]", "391 KiB"),
                 ("#reason-table [col-id=busy_ms]", "61.2"),
             ],
             id="why buckets closed",
