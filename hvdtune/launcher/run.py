@@ -115,7 +115,8 @@ class JobOutcome:
 
     `codes` are the ranks' return codes (-N: killed by signal N), `order` the ranks in the order
     of their ends, `signalled` those that the launcher itself ended. `gone` are the ranks in the
-    order in which the job lost them, `loss` what was said of a lost one.
+    order in which the job lost them, `loss` what was said of a lost one. `left_behind` are those
+    that the others gave up and that had not ended when all others had.
     """
 
     codes: tuple[int, ...]
@@ -126,6 +127,7 @@ class JobOutcome:
     stopped: bool
     gone: tuple[int, ...] = ()
     loss: str = ""
+    left_behind: frozenset[int] = frozenset()
 
 
 def exit_report(outcome: JobOutcome, title: str) -> tuple[int, str, int]:
@@ -146,6 +148,9 @@ def exit_report(outcome: JobOutcome, title: str) -> tuple[int, str, int]:
         return (shell_code(outcome.codes[rank]) if failed else 1), outcome.start_failure, rank
     if failed:
         return _first_failure([rank for _, rank in sorted(failed)], outcome)
+    if outcome.left_behind:
+        rank = min(outcome.left_behind)
+        return 1, f"rank {rank} had not ended when all others had: {outcome.loss}", rank
     return (0, "", 0) if outcome.formed else (1, no_job, 0)
 
 
@@ -174,6 +179,7 @@ class Job:
         self._pending: deque[JobEvent] = deque()
         self._gone: list[int] = []
         self._loss = ""
+        self._given_up: set[int] = set()  # by the ranks of the latest job
         self._formed = self._stopped = self._aborted = False
         self._gathering = True  # no job yet, or none any more
         self._start_failure = ""
@@ -332,6 +338,7 @@ class Job:
                 self._step_log.add(step, durations_ns)
             case Formed():
                 self._formed, self._gathering = True, False
+                self._given_up.clear()
                 self._steps = 0
                 self._step_log.begin_job()
             case Closed():
@@ -340,6 +347,7 @@ class Job:
                 self._start_failure = self._start_failure or message
             case Lost(rank=rank, message=message):
                 self._gone.append(rank)
+                self._given_up.add(rank)
                 self._loss = self._loss or message
             case Left(rank=rank):
                 self._gone.append(rank)
@@ -366,7 +374,8 @@ class Job:
         self._abort_if_it_cannot_form()
         if self._failed_at_s is None:
             never_formed = self._start_failure and not self._formed
-            if never_formed or any(child.returncode for child in self._children):
+            has_failed = any(child.returncode for child in self._children)
+            if never_formed or has_failed or self._left_behind():
                 self._failed_at_s = time.monotonic()
             return
         failed_for_s = time.monotonic() - self._failed_at_s
@@ -374,6 +383,12 @@ class Job:
             self._end()
         elif failed_for_s > self._options.report_grace_s and not self._signalled:
             self._signal_ranks()
+
+    def _left_behind(self) -> frozenset[int]:
+        """The ranks that run where only such do as the others have given up; a stopped process
+        would never end."""
+        running = self._running()
+        return frozenset(running) if self._given_up.issuperset(running) else frozenset()
 
     def _abort_if_it_cannot_form(self) -> None:
         ended = [rank for rank, child in enumerate(self._children) if child.poll() is not None]
@@ -397,6 +412,7 @@ class Job:
         """Leaves no process and no descriptor, whatever the state."""
         if self._report is not None:
             return
+        left_behind = self._left_behind()
         self._signalled |= frozenset(self._running())
         if self._control is not None:
             self._control.close()
@@ -413,6 +429,7 @@ class Job:
             stopped=self._stopped,
             gone=tuple(self._gone),
             loss=self._loss,
+            left_behind=left_behind,
         )
         code, reason, rank = exit_report(outcome, self._plan.title)
         self._report = ExitReport(code, reason, self._output.tail(rank), rank)

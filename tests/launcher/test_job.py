@@ -11,7 +11,8 @@ import psutil
 import pytest
 
 from hvdtune.errors import LaunchError
-from hvdtune.launcher.plan import Slot
+from hvdtune.launcher.hosts import parse_hosts
+from hvdtune.launcher.plan import Slot, plan_slots
 from hvdtune.launcher.run import Job, JobOptions, JobOutcome, JobPlan, exit_report, setting_environ
 
 
@@ -135,6 +136,31 @@ def test_a_rank_that_succeeds_early_leaves_the_others_their_time(start_job):
     assert job.tail(1) == ("done",)
 
 
+def test_a_rank_that_the_others_have_given_up_does_not_keep_the_job(write_script, gone):
+    body = """
+import os, signal
+import torch
+import hvdtune.torch as hvd
+from hvdtune.errors import RankLostError
+hvd.init()
+if hvd.rank() == 1:
+    os.kill(os.getpid(), signal.SIGSTOP)
+try:
+    while True:
+        hvd.allreduce(torch.ones(1))
+except RankLostError as error:
+    print(error.rank)
+"""
+    command = (sys.executable, write_script(body))
+    plan = JobPlan(command, plan_slots(parse_hosts("localhost:2"), 2), "rank.py")
+    with Job.start(plan, {}, JobOptions(heartbeat_timeout_s=0.5, **_SHORT)) as job:
+        report = job.wait()
+    assert job.tail(0) == ("1",)
+    assert (report.returncode, report.rank) == (1, 1)
+    assert report.reason.startswith("rank 1 had not ended when all others had: rank 1 ")
+    assert gone(job.pids[1])
+
+
 def test_what_the_ranks_started_ends_with_them(start_job, gone):
     body = """
 import subprocess
@@ -235,6 +261,16 @@ _TOO_LATE = replace(_FORMED, formed=False, start_failure="too late")
     ("ending", "wanted"),
     [
         (replace(_FORMED, codes=(0, 0)), (0, "", 0)),
+        (
+            replace(
+                _FORMED,
+                codes=(0, -9),
+                signalled=frozenset({1}),
+                loss="rank 1 does not answer",
+                left_behind=frozenset({1}),
+            ),
+            (1, "rank 1 had not ended when all others had: rank 1 does not answer", 1),
+        ),
         (replace(_FORMED, codes=(4, 3), order=(1, 0)), (3, "rank 1 exited with code 3", 1)),
         (
             replace(_FORMED, codes=(-15, 3), order=(1, 0), signalled=frozenset({0})),
