@@ -501,7 +501,7 @@ void CycleThread::on_rank_left(int rank) {
       ErrorCode::kRankLost,
       "rank " + std::to_string(rank) +
           " has shut down, so no collective can complete any more; a rank that runs out of data "
-          "before the others calls join",
+          "before the others calls join() (with DDP, trains in `with model.join():`)",
       rank));
 }
 
