@@ -136,6 +136,11 @@ def _run_elastic(request: Resolved, job: ElasticRequest, reporter: TerminalRepor
 
         result = tune_elastic(job, request.study, request.trace, request.output, reporter)
         return _tell_of_study(result, request)
+    if request.workflow == "autotune":
+        from hvdtune.workflows.elastic.autotune import autotune_elastic
+
+        given = request.study, request.trace, request.output
+        return autotune_elastic(job, *given, reporter).exit_code
     from hvdtune.workflows.elastic.launch import launch_elastic
 
     return launch_elastic(job, request.trace, request.output, reporter).exit_code

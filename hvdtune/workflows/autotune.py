@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from hvdtune.core.config.environment import read_setting
 from hvdtune.core.config.knobs import default_setting, load_knobs
@@ -24,6 +25,7 @@ from hvdtune.workflows.launches import Launches, output_writers
 from hvdtune.workflows.requests import (
     JobRequest,
     OutputRequest,
+    SettingRequest,
     StatusReporter,
     StudyRequest,
     TraceRequest,
@@ -33,6 +35,11 @@ from hvdtune.workflows.results import LaunchResult
 from hvdtune.workflows.run_folder import RunFolder, fresh_path
 from hvdtune.workflows.studies import compose, live_parts, run_identity, search_options, searched
 from hvdtune.workflows.traces import write_traces
+
+if TYPE_CHECKING:
+    from hvdtune.core.config.knobs import Setting
+    from hvdtune.tuner.stats.verdict import Verdict
+    from hvdtune.tuner.storage.study_store import TrialView
 
 # Horovod's default.
 _TRIALS: Final = 20
@@ -49,18 +56,7 @@ def autotune(
 ) -> LaunchResult:
     """Runs the script once and tunes it meanwhile; its output is not touched."""
     warn_of_profile(job, reporter)
-    named = {**read_setting(), **job.values.core_setting()}
-    default = default_setting() | named
-    # As with Horovod, a knob whose value the user names is fixed.
-    options = replace(
-        ONE_RUN,
-        trials=study.trials or _TRIALS,
-        time_budget_s=study.time_budget_s or _TIME_BUDGET_S,
-        seed=study.seed,
-        fixed=tuple(named),
-        watch_drift=study.watch_drift,
-        **search_options(study),
-    )
+    default, options = autotune_options(job.values, study)
     # Refuses what cannot be searched.
     options.space(load_knobs(), default, len(job.hosts), awaits_script=True)
     identity = {**searched(study, job, default), "objectives": list(study.objectives)}
@@ -69,7 +65,7 @@ def autotune(
         writers = output_writers(output, reporter, len(job.plan.slots), stack)
         path = output.folder or fresh_path(job.plan.title)
         folder = stack.enter_context(RunFolder(path, run_identity(job, identity)))
-        log = _TrialLog(study.log_file, folder.path, reporter)
+        log = TrialLog(study.log_file, lambda: read_study(folder.path).trials, reporter)
         reporter.info(f"autotune: run folder {folder.path}")
         record = trace.path is not None or output.folder is not None
         parts = live_parts(job, default, identity)
@@ -84,13 +80,39 @@ def autotune(
     return result
 
 
+def autotune_options(values: SettingRequest, study: StudyRequest) -> tuple[Setting, TuneOptions]:
+    """What the script starts with, and how it is tuned."""
+    named = {**read_setting(), **values.core_setting()}
+    options = replace(
+        ONE_RUN,
+        trials=study.trials or _TRIALS,
+        time_budget_s=study.time_budget_s or _TIME_BUDGET_S,
+        seed=study.seed,
+        fixed=tuple(named),  # as with Horovod, a knob whose value the user names is fixed
+        watch_drift=study.watch_drift,
+        **search_options(study),
+    )
+    return default_setting() | named, options
+
+
+def tell_verdict(verdict: Verdict, reporter: StatusReporter) -> None:
+    """Says it, and what is in use."""
+    reporter.info(f"autotune: {verdict.text}")
+    reporter.info(f"autotune: {verdict.in_use}")
+
+
+def tell_failure(error: StudyError, reporter: StatusReporter) -> None:
+    """Says why a script that goes on is not tuned."""
+    reporter.warning(f"autotune: nothing was tuned: {error}")
+
+
 @dataclass(frozen=True)
 class _TunedLaunch:
     launches: Launches[Job]
     study: Study
     folder: RunFolder
     options: TuneOptions
-    log: _TrialLog
+    log: TrialLog
     reporter: StatusReporter
 
     def to_end(self) -> LaunchResult:
@@ -113,24 +135,36 @@ class _TunedLaunch:
         with TunerSupervisor(self.study, folder, self.options, self.log.show) as supervisor:
             try:
                 outcome = supervisor.tune()
-                self.reporter.info(f"autotune: {outcome.verdict.text}")
-                self.reporter.info(f"autotune: {outcome.verdict.in_use}")
+                tell_verdict(outcome.verdict, self.reporter)
                 if outcome.goes_on:
                     return supervisor.follow()
             except StudyError as error:
                 if self.launches.latest is None:
                     raise
                 self.folder.keep_failure(str(error))
-                self.reporter.warning(f"autotune: nothing was tuned: {error}")
+                tell_failure(error, self.reporter)
         assert self.launches.latest is not None
         return self.launches.latest.wait()
 
 
-class _TrialLog:
+class TrialLog:
     """Says what phase the study is in, and keeps the table of --autotune-log-file up to date."""
 
-    def __init__(self, path: Path | None, folder: Path, reporter: StatusReporter) -> None:
-        self._path, self._folder, self._reporter = path, folder, reporter
+    def __init__(
+        self,
+        path: Path | None,
+        trials: Callable[[], Sequence[TrialView]],
+        reporter: StatusReporter,
+    ) -> None:
+        """
+        Args:
+            path: of the table, None for none.
+            trials: reads those that there are; may raise StudyError.
+
+        Raises:
+            UsageError: the table cannot be written.
+        """
+        self._path, self._trials, self._reporter = path, trials, reporter
         self._trial = 0
         if path is not None:
             try:
@@ -139,6 +173,7 @@ class _TrialLog:
                 raise UsageError(f"--autotune-log-file {path}: {error.strerror}") from None
 
     def show(self, progress: StudyProgress) -> None:
+        """The study has come so far."""
         if progress.message and progress.phase not in ("start", "done"):
             self._reporter.info(f"autotune: {progress.phase}: {progress.message}")
         if progress.trial != self._trial:
@@ -146,10 +181,11 @@ class _TrialLog:
             self.write()
 
     def write(self) -> None:
+        """Replaces the table."""
         if self._path is None:
             return
         try:
-            write_table(read_study(self._folder).trials, self._path)
+            write_table(self._trials(), self._path)
         except (OSError, StudyError) as error:
             self._reporter.warning(f"autotune: the log was not written: {error}")
             self._path = None

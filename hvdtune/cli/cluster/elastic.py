@@ -25,7 +25,6 @@ _NEED_ELASTIC: Final = {
 _CHAOS_COOLDOWN: Final = Cooldown(1.0, 1.0)
 # Each takes the ranks of a job for fixed.
 NOT_ELASTIC: Final = {
-    "autotune": "--autotune",
     "mode": "--mode",
     "adapter": "--adapter",
     "mpi": "--mpi",

@@ -101,7 +101,12 @@ def study_folder(run_dir: Path, membership: str) -> Path:
     if len(name) > _LONGEST_NAME:
         digest = hashlib.sha256(hosts.encode()).hexdigest()[:8]
         name = f"{name[:_LONGEST_NAME]}-{digest}"
-    return run_dir / "studies" / name
+    return studies_folder(run_dir) / name
+
+
+def studies_folder(run_dir: Path) -> Path:
+    """Where those of all memberships are."""
+    return run_dir / "studies"
 
 
 class Run(Protocol):

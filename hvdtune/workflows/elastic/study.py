@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,9 @@ from hvdtune.errors import StudyError
 from hvdtune.launcher.elastic.discovery import Discovery
 from hvdtune.launcher.elastic.job import ElasticJob
 from hvdtune.launcher.hosts import remote_hosts
+from hvdtune.launcher.output import Writer
 from hvdtune.tuner.measure.host_load import LocalHost
+from hvdtune.tuner.measure.progress import StudyProgress
 from hvdtune.tuner.measure.run import RunningJob, ScriptFailed, study_folder
 from hvdtune.tuner.process.supervisor import TunerSupervisor, no_job
 from hvdtune.tuner.space.tune_options import ONE_RUN, TuneOptions
@@ -57,15 +60,13 @@ def tune_elastic(
     when nothing can be measured; the job has ended then, too.
     """
     default = default_setting() | read_setting() | request.values.core_setting()
-    options = _options(request, study, default)
+    options = elastic_options(_options(request, study), default)
     searches = {**searched(study, request, default), "objectives": list(study.objectives)}
     with ExitStack() as stack:
         stack.enter_context(stop_signals())
         path = output.folder or fresh_path(request.words[0])
         records = JobRecords(request, path, searches, reporter.warning, stack)
         reporter.info(f"run folder {path}")
-        discovery = discovery_of(request)
-        stack.callback(discovery.close)
         view = stack.enter_context(ExitStack())
         shown = view.enter_context(reporter.progress(default))
         raw = records.ranks() if trace.path is not None else None
@@ -74,17 +75,14 @@ def tune_elastic(
         def say(text: str) -> None:
             shown.write("stderr", f"hvdtune: {text}\n".encode())
 
-        job = make_job(request, default, discovery, writers, say, records, raw)
-        stack.callback(records.keep, job)
-        stack.enter_context(job)
-        tuned = _TunedJob(job, _study(request, default, discovery), path, options)
+        tuned = tuned_job(request, default, options, records, writers, say, raw, stack)
         try:
             result = tuned.to_end(shown, view, reporter)
         except Stopped:
             view.close()
             reporter.info(f"the same command with -o {path} continues this study")
             raise
-        for sentence in job.account.sentences():
+        for sentence in tuned.job.account.sentences():
             reporter.info(sentence)
         if raw is not None and trace.path is not None:
             kept = replace(output, folder=path)
@@ -92,22 +90,55 @@ def tune_elastic(
     return result
 
 
-class _TunedJob:
+def elastic_options(options: TuneOptions, default: Setting) -> TuneOptions:
+    """The options for an elastic job. Raises UsageError for what cannot be searched."""
+    options = replace(options, is_elastic=True, keep_timelines=0)
+    options.space(load_knobs(), default, _HOSTS_AT_MOST)
+    return options
+
+
+def tuned_job(
+    request: ElasticRequest,
+    default: Setting,
+    options: TuneOptions,
+    records: JobRecords,
+    writers: list[Writer],
+    say: Callable[[str], None],
+    raw: Path | None,
+    stack: ExitStack,
+) -> TunedJob:
+    """The job, which ends with the stack at the latest; its ranks record in `raw`.
+
+    Raises as a job without a study does.
+    """
+    discovery = discovery_of(request)
+    stack.callback(discovery.close)
+    job = make_job(request, default, discovery, writers, say, records, raw)
+    stack.callback(records.keep, job)
+    stack.enter_context(job)
+    return TunedJob(job, _study(request, default, discovery), records.folder.path, options)
+
+
+class TunedJob:
     """The job as the tuner starts it: once."""
 
     def __init__(self, job: ElasticJob, study: Study, folder: Path, options: TuneOptions) -> None:
-        self._job, self._folder, self._options = job, folder, options
+        self.job, self._folder, self._options = job, folder, options
         self._study = replace(study, start_job=self._start)
-        self._has_started = False
+        self.has_started = False
 
     def _start(self, launch: int) -> RunningJob:
         del launch
-        self._has_started = True
-        return self._job
+        self.has_started = True
+        return self.job
+
+    def supervisor(self, show: Callable[[StudyProgress], None]) -> TunerSupervisor:
+        """Of its study, which shows how far that has come."""
+        return TunerSupervisor(self._study, self._folder, self._options, show)
 
     def to_end(self, shown: ProgressView, view: ExitStack, reporter: StatusReporter) -> StudyResult:
         """The verdict, when the job has ended."""
-        with TunerSupervisor(self._study, self._folder, self._options, shown.show) as supervisor:
+        with self.supervisor(shown.show) as supervisor:
             try:
                 outcome = supervisor.tune()
             except StudyError as error:
@@ -115,8 +146,8 @@ class _TunedJob:
                 raise self._failure(error, reporter) from None
             view.close()
             code, tail, rank = self._follow(supervisor, reporter)
-        if self._job.write_error:
-            reporter.warning(self._job.write_error)
+        if self.job.write_error:
+            reporter.warning(self.job.write_error)
         return StudyResult(
             verdict=outcome.verdict,
             exit_code=code,
@@ -127,11 +158,11 @@ class _TunedJob:
 
     def _failure(self, error: StudyError, reporter: StatusReporter) -> StudyError:
         """How the job ended whose study did: a script that fails is what its owner has to know."""
-        if not self._has_started:
+        if not self.has_started:
             return error
-        if self._job.poll() is None:
+        if self.job.poll() is None:
             reporter.warning(f"the study has ended: {error}; the training goes on")
-        report = self._job.wait()
+        report = self.job.wait()
         return ScriptFailed(report.reason, report.returncode) if report.returncode else error
 
     def _follow(
@@ -140,30 +171,25 @@ class _TunedJob:
         """How the job ends: its exit code, and the last lines of which rank."""
         try:
             supervisor.follow()
-            report = self._job.wait()
+            report = self.job.wait()
         except Stopped as stop:
-            self._job.terminate()
+            self.job.terminate()
             reporter.error(str(stop))
             return stop.exit_code, (), 0
         report_exit(reporter, report.returncode, report.reason)
         return report.returncode, report.tail, report.rank
 
 
-def _options(request: ElasticRequest, study: StudyRequest, default: Setting) -> TuneOptions:
-    options = replace(
+def _options(request: ElasticRequest, study: StudyRequest) -> TuneOptions:
+    return replace(
         ONE_RUN,
         **search_options(study),
-        is_elastic=True,
         trials=study.trials or TuneOptions.trials,
         time_budget_s=study.time_budget_s or TuneOptions.time_budget_s,
         seed=study.seed,
         fixed=tuple(parse_assignments(request.values.fix)),
         watch_drift=study.watch_drift,
-        keep_timelines=0,
     )
-    # Refuses what cannot be searched.
-    options.space(load_knobs(), default, _HOSTS_AT_MOST)
-    return options
 
 
 def _study(request: ElasticRequest, default: Setting, discovery: Discovery) -> Study:

@@ -184,7 +184,6 @@ def test_chaos_without_faults_is_refused(tmp_path):
         ("--max-np 2", "--max-np needs --min-np"),
         ("--min-np 2 -np 1", "--min-np 2 is more than -np 1"),
         ("--min-np 2 -H localhost:1", "--min-np 2 is more than the hosts' slots, 1"),
-        ("--min-np 1 --autotune", "--autotune cannot be combined with --min-np"),
         ("--min-np 1 --trials 2 --storage sqlite:///s.db", "--storage cannot be combined"),
         ("--min-np 1 --trials 2 --objective exposed_communication", "from a timeline for each"),
         ("--min-np 1 --trials 2 --knobs script.width", "unknown knob script.width"),

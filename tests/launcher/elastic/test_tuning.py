@@ -1,8 +1,11 @@
 """`hvdtune run --trials` in an elastic job: real ranks, a real tuner."""
 
+import csv
 import json
 import re
 from pathlib import Path
+
+import pytest
 
 from hvdtune.timeline import open_trace
 from tests.kit.programs import run_cli
@@ -29,6 +32,21 @@ def test_a_rank_killed_during_a_study_leaves_a_verdict_for_the_others(tmp_path):
     events = open_trace(tmp_path / "t.json").events
     assert set(events[events["kind"] == "ALLREDUCE"]["rank"]) == {0, 1, 2}
     assert "trace: t.json" in done.stderr
+
+
+@pytest.mark.slow
+def test_autotune_follows_the_ranks_and_leaves_the_output_alone(tmp_path):
+    table = "--autotune-bayes-opt-max-samples 2 --autotune-log-file log.csv"
+    options = f"-np 3 --min-np 1 -H localhost:3 --autotune {table} --knobs cycle_time_ms -o run"
+    words = (TRAINING, 1, "run/studies/localhost-3", 3)
+    done = run_cli("run", *options.split(), *words, folder=tmp_path)
+    assert len(re.findall(r"ended with 2: every step once", done.stdout)) == 2
+    verdict = json.loads((tmp_path / "run/studies/localhost-2/verdict.json").read_text())
+    assert f"autotune: {verdict['text']}" in done.stderr
+    assert "generation 1 has 2 ranks on 1 host" in done.stderr
+    rows = list(csv.DictReader((tmp_path / "log.csv").read_text().splitlines()))
+    assert len(rows) >= 2
+    assert {*open_trace(tmp_path / "run/trace.json").events["rank"]} == {0, 1, 2}
 
 
 def test_a_job_that_fails_in_its_study_says_so(tmp_path):
