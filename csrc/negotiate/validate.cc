@@ -1,11 +1,14 @@
 #include "negotiate/validate.h"
 
 #include <algorithm>
+#include <string_view>
 #include <vector>
 
 namespace hvdtune {
 namespace {
 
+// Begins the name of a barrier by which a rank says that it takes no part in an operation.
+constexpr std::string_view kRefused = "refused.";
 constexpr size_t kMostTensors = 4;  // of a group that a sentence lists
 
 bool tensors_agree(OpType op, const TensorSpec& a, const TensorSpec& b) {
@@ -43,6 +46,7 @@ std::string list_of(const std::vector<int64_t>& values) {
 }
 
 std::string describe(const Request& request) {
+  if (request.name.starts_with(kRefused)) return "a call that raised an error there";
   const OpRow& row = row_of(request.op);
   std::string text(row.name);
   if (row.reduces) text.append("(").append(name_of(request.reduce_op)) += ")";

@@ -240,12 +240,14 @@ class _Receipt:
         room = tensors.moved(self.tensor)
         try:
             require_size(message.numel(), room.bytes)
-        except UsageError as error:
+            if room.bytes:
+                # Of a single element the stride may be any.
+                flat = self.tensor.as_strided((self.tensor.numel(),), (1,))
+                flat.view(torch.uint8).copy_(message)
+        except Exception as error:  # whoever waits has to know
             self.flight.fail(error)
-            return
-        if room.bytes:
-            self.tensor.view(-1).view(torch.uint8).copy_(message)
-        self.flight.land(source)
+        else:
+            self.flight.land(source)
 
 
 @dataclass

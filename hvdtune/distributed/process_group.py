@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import os
 import threading
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from datetime import timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 import torch
 from torch import distributed
@@ -32,18 +33,24 @@ from hvdtune.distributed.roll_call import call_roll
 from hvdtune.distributed.tensors import Memory
 from hvdtune.distributed.titles import Titles
 from hvdtune.errors import CollectiveError, RendezvousError, UsageError
+from hvdtune.plural import counted
 
 if TYPE_CHECKING:
     from hvdtune.core import _native
 
+F = TypeVar("F", bound=Callable[..., Any])
 Tensors = Sequence[torch.Tensor]
 Finish = Callable[["_native.Operation"], list[torch.Tensor]]
+Require = Callable[["_native.Operation"], None]
 
 # Kinds whose ranks agree on the number of elements, or are told that they do not.
 _OF_ONE_SIZE: Final = ("allreduce", "reducescatter", "broadcast")
 # How long news of a rank that was lost may take.
 _NEWS_S: Final = 1.0
 _AS_IT_IS: Final = Reduction(ReduceOp.SUM)
+# What the core calls an operation that some ranks refuse: as it begins a name there.
+_REFUSED: Final = "refused"
+_IS_TOLD: Final = "_is_told"  # of an error: the others have been told of it
 
 
 def create(backend: str, options: Any) -> HvdtuneProcessGroup:
@@ -87,6 +94,27 @@ def monitored_barrier(
     if not isinstance(found, HvdtuneProcessGroup):
         raise UsageError("monitored_barrier of hvdtune takes a group of the backend hvdtune")
     found.monitored_barrier(timeout, wait_all_ranks)
+
+
+def collective(function: F) -> F:
+    """The method, which torch.compile does not look into. Where it raises, the others are told.
+
+    They take their part in that operation for the next one of this rank, if nobody tells them.
+    """
+
+    @functools.wraps(function)
+    def call(group: HvdtuneProcessGroup, *given: Any, **named: Any) -> Any:
+        try:
+            return function(group, *given, **named)
+        except distributed.DistBackendError:  # which has its number
+            raise
+        except Exception as error:
+            if not getattr(error, _IS_TOLD, False):
+                group.refuse()
+                vars(error)[_IS_TOLD] = True
+            raise
+
+    return eager(cast(F, call))
 
 
 class HvdtuneProcessGroup(distributed.ProcessGroup):
@@ -168,6 +196,11 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         """Of torch, which asks it what the group can do beside its operations."""
         return self
 
+    @property
+    def _device_types(self) -> list[torch.device]:
+        """Of torch, which asks it where tensors may be."""
+        return [torch.device("cpu")]
+
     supports_splitting = False
     supports_coalescing = False
 
@@ -191,23 +224,23 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         with contextlib.suppress(RuntimeError):  # the store may have gone with its owner
             self._place.store.set(left_key(self._job.count, self._place.rank), "")
 
-    @eager
+    @collective
     def allreduce(self, given: Tensors, opts: Any = None) -> Work:
         opts = opts or distributed.AllreduceOptions()
         return self._reduce("allreduce", given, given, opts.reduceOp, opts)
 
-    @eager
+    @collective
     def allreduce_coalesced(self, given: Tensors, opts: Any = None) -> Work:
         opts = opts or distributed.AllreduceCoalescedOptions()
         return self._reduce("allreduce", given, given, opts.reduceOp, opts)
 
-    @eager
+    @collective
     def reduce(self, given: Tensors, opts: Any) -> Work:
         is_root = opts.rootRank == self._place.rank
         outputs = given if is_root else [torch.empty_like(tensor) for tensor in given]
         return self._reduce("allreduce", given, outputs, opts.reduceOp, opts)
 
-    @eager
+    @collective
     def reduce_scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any = None) -> Work:
         opts = opts or distributed.ReduceScatterOptions()
         for output, parts in zip(outputs, inputs, strict=True):
@@ -216,13 +249,13 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         flat = [_joined(parts) for parts in inputs]
         return self._reduce("reducescatter", flat, outputs, opts.reduceOp, opts)
 
-    @eager
+    @collective
     def reduce_scatter_single(
         self, output: torch.Tensor, given: torch.Tensor, opts: Any = None
     ) -> Work:
         return self.reduce_scatter_single_coalesced([output], [given], opts)
 
-    @eager
+    @collective
     def reduce_scatter_single_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = None
     ) -> Work:
@@ -231,7 +264,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
             self._check_shares(output, given, "reduce_scatter")
         return self._reduce("reducescatter", inputs, outputs, opts.reduceOp, opts)
 
-    @eager
+    @collective
     def broadcast(self, given: Tensors, opts: Any = None) -> Work:
         opts = opts or distributed.BroadcastOptions()
         outputs = [tensors.as_output(tensor) for tensor in given]
@@ -246,7 +279,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         reads, writes = _all_moved(inputs), _all_moved(inputs if is_root else outputs)
         return self._start("broadcast", reads, writes, finish, opts, root=opts.rootRank)
 
-    @eager
+    @collective
     def allgather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None) -> Work:
         flat = [_room_for(parts) for parts in outputs]
 
@@ -257,20 +290,20 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
 
         return self._gather(flat, inputs, finish, opts)
 
-    @eager
+    @collective
     def allgather_coalesced(
         self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any = None
     ) -> Work:
         # torch has a list of tensors for each rank here, and of ranks for each tensor there.
         return self.allgather(list(zip(*outputs, strict=True)), inputs, opts)
 
-    @eager
+    @collective
     def all_gather_single(
         self, output: torch.Tensor, given: torch.Tensor, opts: Any = None
     ) -> Work:
         return self.all_gather_single_coalesced([output], [given], opts)
 
-    @eager
+    @collective
     def all_gather_single_coalesced(
         self, outputs: Tensors, inputs: Tensors, opts: Any = None
     ) -> Work:
@@ -284,32 +317,41 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
 
         return self._gather(flat, inputs, finish, opts)
 
-    @eager
+    @collective
     def gather(self, outputs: Sequence[Tensors], inputs: Tensors, opts: Any) -> Work:
         (given,) = inputs
         is_root = opts.rootRank == self._place.rank
         splits = [0] * self._place.size
         splits[opts.rootRank] = given.numel()
         parts = outputs[0] if is_root else []
-        return self._exchange(given, splits, parts, opts)
+        received = [part.numel() for part in parts] or [0] * self._place.size
+        return self._exchange(given, splits, parts, received, opts)
 
-    @eager
+    @collective
     def scatter(self, outputs: Tensors, inputs: Sequence[Tensors], opts: Any) -> Work:
         (output,) = outputs
         is_root = opts.rootRank == self._place.rank
         parts = inputs[0] if is_root else []
+        if is_root and len(parts) != self._place.size:
+            raise UsageError(
+                f"scatter takes a tensor for each of {self._place.size} ranks, and was given "
+                f"{len(parts)}"
+            )
         if any(part.numel() != output.numel() for part in parts):
             raise UsageError("scatter takes tensors of the size of the one that receives")
         given = _joined(parts) if parts else output.new_empty(0)
         splits = [part.numel() for part in parts] or [0] * self._place.size
-        return self._exchange(given, splits, [output], opts)
+        received = [0] * self._place.size
+        received[opts.rootRank] = output.numel()
+        return self._exchange(given, splits, [output], received, opts)
 
-    @eager
+    @collective
     def alltoall(self, outputs: Tensors, inputs: Tensors, opts: Any = None) -> Work:
         splits = [tensor.numel() for tensor in inputs]
-        return self._exchange(_joined(inputs), splits, outputs, opts)
+        received = [tensor.numel() for tensor in outputs]
+        return self._exchange(_joined(inputs), splits, outputs, received, opts)
 
-    @eager
+    @collective
     def all_to_all_single(
         self,
         output: torch.Tensor,
@@ -319,10 +361,10 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         opts: Any = None,
     ) -> Work:
         sent = self._splits_of(given, input_splits)
-        self._splits_of(output, output_splits)
-        return self._exchange(given, sent, [output], opts)
+        received = self._splits_of(output, output_splits)
+        return self._exchange(given, sent, [output], received, opts)
 
-    @eager
+    @collective
     def barrier(self, opts: Any = None) -> Work:
         return self._start("barrier", [], [], lambda _: [], opts)
 
@@ -339,6 +381,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
     @eager
     def send(self, given: Tensors, to_rank: int, tag: int) -> Work:
         (tensor,) = given
+        self._require_member(to_rank)
         title = self._title_of_message("to", to_rank, tag)
         staged = tensors.as_input(tensor)
         return Work(
@@ -347,6 +390,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
 
     @eager
     def recv(self, given: Tensors, from_rank: int, tag: int) -> Work:
+        self._require_member(from_rank)
         if self._inbox.has(tag):
             return self._receive(given, from_rank, tag)
         (tensor,) = given
@@ -376,6 +420,10 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         flight = Flight(f"recv {title}", self._timeout_s, [staged], finish, ())
         self._inbox.receive(tag, from_rank, staged, flight)
         return Work(flight, self._backward)
+
+    def _require_member(self, peer: int) -> None:
+        if not 0 <= peer < self._place.size:
+            raise UsageError(f"there is no rank {peer} in a group of {self._place.size} ranks")
 
     def _title_of_message(self, way: str, peer: int | None, tag: int) -> str:
         who = "any rank" if peer is None else f"rank {peer}"
@@ -469,19 +517,48 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
 
     def _gather(self, flat: Tensors, inputs: Tensors, finish: Finish, opts: Any) -> Work:
         reads = _all_moved([tensors.as_input(tensor) for tensor in inputs])
-        return self._start("allgather", reads, _all_moved(flat), finish, opts, is_ragged=True)
+        writes = _all_moved(flat)
+
+        def require_sizes(operation: _native.Operation) -> None:
+            for index, memory in enumerate(writes):
+                came = operation.result_bytes(index)
+                if came != memory.bytes:
+                    raise UsageError(
+                        f"the ranks send {counted(came, 'byte')} in all, but the tensors for them "
+                        f"have {memory.bytes}"
+                    )
+
+        return self._start("allgather", reads, writes, finish, opts, require=require_sizes)
 
     def _exchange(
-        self, given: torch.Tensor, splits: Sequence[int], into: Tensors, opts: Any
+        self,
+        given: torch.Tensor,
+        splits: Sequence[int],
+        into: Tensors,
+        received: Sequence[int],
+        opts: Any,
     ) -> Work:
-        """Sends each rank its share of the elements; what comes fills `into`, one after another."""
+        """Sends each rank its share of the elements; what comes fills `into`, one after another.
+
+        Args:
+            splits: how many elements each rank is sent.
+            received: how many each rank is to send.
+        """
         source = tensors.moved(tensors.as_input(given))
-        scale = source.elements // given.numel() if given.numel() else 0
+        scale = tensors.moved_per_element(given.dtype)
         whole = tensors.as_output(into[0]) if len(into) == 1 else _room_for(into, like=given)
 
         def finish(_: _native.Operation) -> list[torch.Tensor]:
             _divide(whole, into)
             return list(into)
+
+        def require_shares(operation: _native.Operation) -> None:
+            for rank, (came, room) in enumerate(zip(operation.numbers, received, strict=True)):
+                if came != room * scale:
+                    raise UsageError(
+                        f"rank {rank} of the group sends {counted(came // scale, 'element')}, but "
+                        f"there is room for {room}"
+                    )
 
         return self._start(
             "alltoall",
@@ -490,7 +567,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
             finish,
             opts,
             splits=[count * scale for count in splits],
-            is_ragged=True,
+            require=require_shares,
         )
 
     def _start(
@@ -504,30 +581,23 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         reduction: Reduction = _AS_IT_IS,
         root: int = 0,
         splits: Sequence[int] = (),
-        is_ragged: bool = False,
+        require: Require | None = None,
     ) -> Work:
         """Starts an operation of the core.
 
         Args:
-            is_ragged: negotiation tells the size of the result, which must be that of `writes`.
+            require: of one in which negotiation tells the size of the result: raises UsageError
+                unless it is that of `writes`.
         """
-        expected = [memory.bytes for memory in writes] if is_ragged else []
+        expected = [] if require is None else [memory.bytes for memory in writes]
 
         def checked(operation: _native.Operation) -> list[torch.Tensor]:
-            for index, size in enumerate(expected):
-                if size and not operation.is_in_place(index):
-                    raise UsageError(
-                        f"the ranks send {operation.result_bytes(index)} bytes, but the tensors "
-                        f"for them have {size}"
-                    )
+            if require is not None:
+                require(operation)
             return finish(operation)
 
         size = reads[0].elements if kind in _OF_ONE_SIZE and reads else 0
-        with self._lock:
-            number, slot = self._names.next((kind, size))
-            before = self._flights[slot]
-        if before is not None and (flight := before()) is not None:
-            _await_end(flight)
+        number, slot = self._next((kind, size))
         request = self._request(
             op=kind,
             name=f"{kind}.torch.{slot}",
@@ -554,7 +624,37 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         except CollectiveError as error:
             self._flights[slot] = None
             raise backend_error(what, error, self._place.ranks) from None
+        except UsageError as error:
+            self._tell_refusal(number, slot)
+            vars(error)[_IS_TOLD] = True
+            raise
         return Work(flight, self._backward)
+
+    def refuse(self) -> None:
+        """Gives up the next operation, and has the others told that this rank does not take part.
+
+        Where all ranks do, it is over for all of them.
+        """
+        self._tell_refusal(*self._next((_REFUSED, 0)))
+
+    def _tell_refusal(self, number: int, slot: int) -> None:
+        request = self._request(op="barrier", name=f"{_REFUSED}.torch.{slot}", tensors=[])
+        what = f"operation {number} of process group {self._title}"
+        flight = Flight(what, self._timeout_s, (), lambda _: [], self._place.ranks)
+        flight.on_mismatch = partial(self._forget, number)
+        self._flights[slot] = weakref.ref(flight)
+        with contextlib.suppress(CollectiveError):  # the job has ended: they know
+            flight.submit(self._job.native, request, [], [])
+            flight.watch()
+
+    def _next(self, what: Hashable) -> tuple[int, int]:
+        """The number of an operation and the one in its name, which nothing in flight has."""
+        with self._lock:
+            number, slot = self._names.next(what)
+            before = self._flights[slot]
+        if before is not None and (flight := before()) is not None:
+            _await_end(flight)
+        return number, slot
 
     def _title_of(self, kind: str, reads: Sequence[Memory]) -> str:
         """What the timeline calls it, "" where it has no other name."""

@@ -76,6 +76,11 @@ def moved(tensor: torch.Tensor) -> Memory:
     return Memory(tensor.data_ptr(), name, tensor.numel(), size, tensor)
 
 
+def moved_per_element(dtype: torch.dtype) -> int:
+    """How many elements, as the core counts those of `moved`, there are for each of the tensor."""
+    return 1 if dtype in DTYPES else dtype.itemsize
+
+
 def reduced(tensor: torch.Tensor, op: Any) -> Memory:
     """A contiguous tensor whose elements are combined. Raises UsageError where they cannot be."""
     name = DTYPES.get(tensor.dtype)

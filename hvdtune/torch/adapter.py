@@ -94,7 +94,7 @@ def require_dense(tensor: torch.Tensor) -> None:
     if not isinstance(tensor, torch.Tensor):
         raise UsageError(f"a torch.Tensor is needed, not {type(tensor).__name__}")
     if tensor.layout is not torch.strided:
-        raise UsageError(f"a tensor of layout {tensor.layout} cannot be reduced; make it dense")
+        raise UsageError(f"this does not take a tensor of layout {tensor.layout}; make it dense")
 
 
 def _gpu_of(tensor: torch.Tensor) -> OnGpu:

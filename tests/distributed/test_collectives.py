@@ -5,6 +5,7 @@ import torch
 from torch import distributed as dist
 from torch.distributed.algorithms.ddp_comm_hooks import powerSGD_hook
 
+from hvdtune.errors import UsageError
 from tests.distributed import members
 
 SIZE = 3
@@ -203,6 +204,48 @@ def test_a_call_that_cannot_be_says_why_and_the_group_goes_on(tmp_path):
         assert "times the elements" in share
         assert "on the CPU, not on meta" in place
         assert "BXOR of torch.float32 is not offered" in op
+
+
+def one_errs(rank, size):
+    """Rank 1 calls what it cannot; the operations after that are those of all ranks."""
+    wrong = rank == 1
+    told = []
+    for number, call in enumerate(
+        (
+            lambda: dist.all_gather_single(torch.empty(3 * size - wrong), torch.ones(3)),
+            lambda: dist.reduce_scatter_single(torch.empty(2 + wrong), torch.ones(2 * size)),
+            lambda: dist.all_reduce(torch.ones(3, device="meta" if wrong else "cpu")),
+            lambda: dist.scatter(
+                torch.empty(2), [torch.ones(2)] * (size - 1) if wrong else None, src=1
+            ),
+            lambda: dist.all_to_all_single(
+                torch.empty(size), torch.ones(size), [2, 0, 1] if wrong else None
+            ),
+        )
+    ):
+        try:
+            call()
+        except (UsageError, dist.DistBackendError) as error:
+            told.append(f"{type(error).__name__}: {error}")
+        else:
+            told.append("")
+        for again in range(3):
+            value = torch.full((3,), float(number + again))
+            dist.all_reduce(value)
+            assert value.tolist() == [size * float(number + again)] * 3
+    return told
+
+
+def test_who_takes_no_part_in_an_operation_tells_the_others_and_loses_its_place_in_none(tmp_path):
+    first, wrong, last = members.run(one_errs, 3, tmp_path)
+    for told in (first, last):
+        assert all(
+            "rank 1 announced a call that raised an error there" in text for text in told[:4]
+        )
+        assert told[4] == ""
+    assert all(text.startswith("UsageError: ") for text in wrong[:4])
+    assert "a tensor for each of 3 ranks, and was given 2" in wrong[3]
+    assert "rank 0 of the group sends 1 element, but there is room for 2" in wrong[4]
 
 
 def loses_one(rank, size):

@@ -9,6 +9,7 @@ import pytest
 import torch
 from torch import distributed as dist
 from torch.distributed import _functional_collectives as functional
+from torch.distributed import checkpoint
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -136,3 +137,19 @@ def compiled(rank, size):
 @pytest.mark.slow  # to compile takes torch seconds
 def test_a_compiled_ddp_model_trains(tmp_path):
     members.run(compiled, 2, tmp_path)
+
+
+def saves_beside_training(rank, size, folder):
+    own = dist.new_group()
+    saving = checkpoint.async_save({"w": torch.ones(3)}, checkpoint_id=folder, process_group=own)
+    for _ in range(20):
+        dist.all_reduce(torch.ones(100))
+    saving.result()
+    state = {"w": torch.zeros(3)}
+    checkpoint.load(state, checkpoint_id=folder)
+    return state["w"].tolist()
+
+
+def test_a_checkpoint_is_saved_beside_training(tmp_path):
+    body = partial(saves_beside_training, folder=str(tmp_path / "saved"))
+    assert members.run(body, 2, tmp_path) == [[1.0] * 3] * 2
