@@ -12,6 +12,7 @@ import pytest
 
 from hvdtune.timeline import Trace
 from hvdtune.timeline.analysis.findings import Answer, why
+from hvdtune.timeline.analysis.findings.negotiation import cache_remedy
 from hvdtune.timeline.analysis.metrics import breakdown
 from hvdtune.timeline.model.job_metadata import job_metadata_of
 from tests.kit.synthetic import Recorder, Training
@@ -218,6 +219,24 @@ def test_announcing_in_full_costs_until_the_last_rank_has_its_response(lacks_ms:
     # What scripts lack of processors meanwhile is no second finding.
     assert [(found.kind, found.ranks) for found in answer.findings] == [("cold-cache", ())]
     assert answer.findings[0].cost.mean == pytest.approx(8.0 + lacks_ms, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("setting", "names", "again", "remedy"),
+    [
+        ({"cache_enabled": False}, ["a"], 90.0, "--cache-capacity 1024: the response cache is off"),
+        ({"cache_capacity": 8}, [f"t{i}" for i in range(20)], 90.0, "32 instead of 8"),
+        ({"cache_capacity": 1024}, ["a", "b"], 90.0, "the same shape in every step"),
+        ({"cache_capacity": 1024}, ["a.1", "a.2"], 10.0, "the same name in every step"),
+        ({"cache_capacity": 1024}, ["allreduce.bucket 0: a to b"], 90.0, "record later steps"),
+        ({"cache_capacity": 1024}, ["allreduce.torch.7"], 10.0, "record later steps"),
+        ({"cache_capacity": 8}, ["allreduce.bucket 0: a to b"], 90.0, "1024 instead of 8"),
+    ],
+)
+def test_no_remedy_for_a_cold_cache_makes_it_colder(
+    setting: dict[str, Any], names: list[str], again: float, remedy: str
+) -> None:
+    assert remedy in cache_remedy(setting, names, again)[0]
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,9 @@
 """Time lost before communication begins: the window, the response cache, the order of tensors."""
 
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +18,10 @@ DEFAULT_CYCLE_TIME_MS = 1.0
 # Of announcements of names that were seen before.
 FEW_HITS_PERCENT = 50.0
 LACKS_PERCENT = 10.0  # of a step: less of it is usual
+# How the timeline calls operations of a group of torch.distributed, and how many names such a group
+# uses in the core (hvdtune.distributed.names).
+_OF_TORCH: Final = re.compile(r"(^|\.)(torch\.\d+$|bucket \d+: )")
+_NAMES_OF_TORCH: Final = 1024
 # Rank correlation of two ranks' orders of announcing: same scripts have 0.9 and more.
 SAME_ORDER = 0.5
 
@@ -68,17 +74,9 @@ def _cold_cache(evidence: TraceEvidence) -> Iterator[TraceFinding]:
         return
     lacks = _processors_taken_ms(evidence, waits)
     cost = cost_of(waits + lacks, evidence.step_ms)
-    known = evidence.job.setting.get("cache_enabled", True)
-    names = warm["name"].nunique()
     again = 100 * float(warm.duplicated(["rank", "name"]).mean())
-    capacity = evidence.job.setting.get("cache_capacity", 0)
-    if not known:
-        remedy, knob = "--cache-capacity 1024: the response cache is off", "cache_enabled"
-    elif again < FEW_HITS_PERCENT:
-        remedy, knob = "give a tensor the same name in every step, then the cache knows it", ""
-    else:
-        remedy = f"--cache-capacity {1 << int(names).bit_length()} instead of {capacity}"
-        knob = "cache_capacity"
+    names = warm["name"].nunique()
+    remedy, knob = cache_remedy(evidence.job.setting, list(warm["name"].unique()), again)
     yield TraceFinding(
         kind="cold-cache",
         ranks=(),
@@ -93,6 +91,33 @@ def _cold_cache(evidence: TraceEvidence) -> Iterator[TraceFinding]:
         remedy=remedy,
         knob=knob,
     )
+
+
+def cache_remedy(setting: Mapping[str, Any], names: Sequence[str], again: float) -> tuple[str, str]:
+    """What to do about a cold cache, and the knob that it is about, "" for none.
+
+    Args:
+        setting: of the job, by the names of knobs.
+        names: of what was announced.
+        again: how many per cent of announcements have a name that their rank announced before.
+    """
+    capacity = int(setting.get("cache_capacity", 0))
+    by_torch = any(_OF_TORCH.search(name) for name in names)
+    room = 1 << len(names).bit_length()
+    if by_torch:  # these are called otherwise in the timeline, by names that repeat sooner
+        room = max(room, _NAMES_OF_TORCH)
+    if not setting.get("cache_enabled", True):
+        return f"--cache-capacity {max(room, 1024)}: the response cache is off", "cache_enabled"
+    if capacity < room and (by_torch or again >= FEW_HITS_PERCENT):
+        return f"--cache-capacity {room} instead of {capacity}", "cache_capacity"
+    if by_torch:
+        return (
+            "record later steps: after some hundred operations of a group of torch.distributed "
+            "the cache knows their names"
+        ), ""
+    if again >= FEW_HITS_PERCENT:
+        return "give a tensor the same shape in every step, then the cache knows it", ""
+    return "give a tensor the same name in every step, then the cache knows it", ""
 
 
 def _processors_taken_ms(
