@@ -4,7 +4,7 @@ import pytest
 import torch
 
 import hvdtune.torch as hvd
-from hvdtune.errors import UsageError
+from hvdtune.errors import MismatchError, UsageError
 from tests.parallel.ranks import run
 
 TWO_HOSTS = ["127.0.0.1", "127.0.0.1", "127.0.0.2", "127.0.0.2"]
@@ -80,6 +80,33 @@ def test_tensors_that_cannot_be_reduced_are_refused():
     for said in run(misuse, 2):
         for part, sentence in zip(parts, said, strict=True):
             assert part in sentence
+
+
+def misuse_alone():
+    """Rank 1 alone; what comes after that without a name either is the same on all ranks."""
+    wrong = hvd.rank() == 1
+    said, sums = [], []
+    for call in (
+        lambda: hvd.allreduce(torch.ones(2, device="meta" if wrong else "cpu")),
+        lambda: hvd.allgather(torch.ones(()) if wrong else torch.ones(2)),
+        lambda: hvd.alltoall(torch.ones(6), splits=[1, 1, 1] if wrong else [2, 2, 2]),
+        lambda: hvd.broadcast(torch.ones(2), root_rank=7 if wrong else 0),
+        lambda: hvd.reducescatter(torch.ones(()) if wrong else torch.ones(3)),
+    ):
+        with pytest.raises((UsageError, MismatchError)) as error:
+            call()
+        said.append((type(error.value), str(error.value)))
+        sums.append([hvd.allreduce(torch.tensor([n]), op=hvd.Sum).item() for n in range(3)])
+    return said, sums
+
+
+def test_who_takes_no_part_in_an_operation_without_a_name_tells_the_others():
+    for rank, (said, sums) in enumerate(run(misuse_alone, 3)):
+        assert sums == [[0, 3, 6]] * 5
+        for kind, sentence in said:
+            assert kind is (UsageError if rank == 1 else MismatchError)
+            if rank != 1:
+                assert "rank 1 announced a call that raised an error there" in sentence
 
 
 def place():

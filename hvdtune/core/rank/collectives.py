@@ -297,15 +297,16 @@ def allreduce_async(
             the process set.
         DuplicateNameError: an operation of that name is in flight on this rank.
     """
-    own = prepare_allreduce(adapter, tensors, outputs, name, reduction, process_set)
+    with handles.Numbered(name, id_of(process_set)) as name:
+        own = prepare_allreduce(adapter, tensors, outputs, name, reduction, process_set)
 
-    def finish(_: object) -> Any:
-        results = own.finish()
-        return results if grouped else results[0]
+        def finish(_: object) -> Any:
+            results = own.finish()
+            return results if grouped else results[0]
 
-    return handles.start(
-        own.request, own.inputs, own.outputs, own.owners, finish, own.ready, own.gpu
-    )
+        return handles.start(
+            own.request, own.inputs, own.outputs, own.owners, finish, own.ready, own.gpu
+        )
 
 
 def broadcast_async(
@@ -324,20 +325,25 @@ def broadcast_async(
     Raises:
         UsageError: there is no such root rank, or the dtype or device is not supported.
     """
-    (source,), ready = _staged(adapter, [tensor])
-    read = adapter.buffer(source)
-    result = adapter.empty(read.shape, tensor) if output is None else output
-    staged = adapter.staging_output(result)
-    written = adapter.buffer(staged)
-    request = _request("broadcast", name, _specs([read]), process_set, root=root_rank, gpu=read.gpu)
+    with handles.Numbered(name, id_of(process_set)) as name:
+        (source,), ready = _staged(adapter, [tensor])
+        read = adapter.buffer(source)
+        result = adapter.empty(read.shape, tensor) if output is None else output
+        staged = adapter.staging_output(result)
+        written = adapter.buffer(staged)
+        request = _request(
+            "broadcast", name, _specs([read]), process_set, root=root_rank, gpu=read.gpu
+        )
 
-    def finish(_: object) -> T:
-        _check_places(adapter, [staged], [written], request)
-        adapter.copy_out(staged, result)
-        return result
+        def finish(_: object) -> T:
+            _check_places(adapter, [staged], [written], request)
+            adapter.copy_out(staged, result)
+            return result
 
-    keep = (source, staged)
-    return handles.start(request, [read.address], [written.address], keep, finish, ready, read.gpu)
+        keep = (source, staged)
+        return handles.start(
+            request, [read.address], [written.address], keep, finish, ready, read.gpu
+        )
 
 
 def allgather_async(
@@ -363,19 +369,22 @@ def allgather_async(
     Raises:
         UsageError: a tensor is a scalar, or its dtype or device is not supported.
     """
-    sources, ready = _staged(adapter, tensors)
-    read = [adapter.buffer(source) for source in sources]
+    with handles.Numbered(name, id_of(process_set)) as name:
+        sources, ready = _staged(adapter, tensors)
+        read = [adapter.buffer(source) for source in sources]
 
-    def finish(operation: _native.Operation) -> Any:
-        results = [_taken(adapter, operation, index, like) for index, like in enumerate(tensors)]
-        return present(results) if grouped else results[0]
+        def finish(operation: _native.Operation) -> Any:
+            results = [
+                _taken(adapter, operation, index, like) for index, like in enumerate(tensors)
+            ]
+            return present(results) if grouped else results[0]
 
-    gpu = gpu_of(read)
-    request = _request("allgather", name, _specs(read), process_set, gpu=gpu)
-    nothing = [0] * len(read)
-    return handles.start(
-        request, _addresses(read), nothing, sources, finish, ready, gpu, has_results=True
-    )
+        gpu = gpu_of(read)
+        request = _request("allgather", name, _specs(read), process_set, gpu=gpu)
+        nothing = [0] * len(read)
+        return handles.start(
+            request, _addresses(read), nothing, sources, finish, ready, gpu, has_results=True
+        )
 
 
 def alltoall_async(
@@ -400,17 +409,18 @@ def alltoall_async(
         UsageError: the splits do not fit the tensor or the process set, the tensor is a scalar, or
             its dtype or device is not supported.
     """
-    (source,), ready = _staged(adapter, [tensor])
-    read = adapter.buffer(source)
-    rows = _row_counts(splits)
-    request = _request("alltoall", name, _specs([read]), process_set, splits=rows, gpu=read.gpu)
+    with handles.Numbered(name, id_of(process_set)) as name:
+        (source,), ready = _staged(adapter, [tensor])
+        read = adapter.buffer(source)
+        rows = _row_counts(splits)
+        request = _request("alltoall", name, _specs([read]), process_set, splits=rows, gpu=read.gpu)
 
-    def finish(operation: _native.Operation) -> Any:
-        return present(_taken(adapter, operation, 0, tensor), list(operation.numbers))
+        def finish(operation: _native.Operation) -> Any:
+            return present(_taken(adapter, operation, 0, tensor), list(operation.numbers))
 
-    return handles.start(
-        request, [read.address], [0], [source], finish, ready, read.gpu, has_results=True
-    )
+        return handles.start(
+            request, [read.address], [0], [source], finish, ready, read.gpu, has_results=True
+        )
 
 
 def _row_counts(splits: Sequence[int] | None) -> list[int]:
@@ -443,29 +453,30 @@ def reducescatter_async(
     Raises:
         UsageError: a tensor is a scalar, or a dtype, device or operation that cannot be reduced.
     """
-    sources, ready = _staged(adapter, tensors)
-    read = [adapter.buffer(source) for source in sources]
-    outputs = []
-    for tensor, buffer in zip(tensors, read, strict=True):
-        outputs.append(adapter.empty(_own_part(buffer.shape, process_set), tensor))
-    staging = [adapter.staging_output(output) for output in outputs]
-    gpu = gpu_of(read)
-    request = _request(
-        "reducescatter", name, _specs(read), process_set, reduction=reduction, gpu=gpu
-    )
+    with handles.Numbered(name, id_of(process_set)) as name:
+        sources, ready = _staged(adapter, tensors)
+        read = [adapter.buffer(source) for source in sources]
+        outputs = []
+        for tensor, buffer in zip(tensors, read, strict=True):
+            outputs.append(adapter.empty(_own_part(buffer.shape, process_set), tensor))
+        staging = [adapter.staging_output(output) for output in outputs]
+        gpu = gpu_of(read)
+        request = _request(
+            "reducescatter", name, _specs(read), process_set, reduction=reduction, gpu=gpu
+        )
 
-    def finish(_: object) -> Any:
-        for staged, output in zip(staging, outputs, strict=True):
-            adapter.copy_out(staged, output)
-        return outputs if grouped else outputs[0]
+        def finish(_: object) -> Any:
+            for staged, output in zip(staging, outputs, strict=True):
+                adapter.copy_out(staged, output)
+            return outputs if grouped else outputs[0]
 
-    # A rank that gets no rows has no memory for them; the core wants an address all the same.
-    written = [
-        adapter.buffer(staged).address or buffer.address
-        for staged, buffer in zip(staging, read, strict=True)
-    ]
-    keep = (*sources, *staging)
-    return handles.start(request, _addresses(read), written, keep, finish, ready, gpu)
+        # A rank that gets no rows has no memory for them; the core wants an address all the same.
+        written = [
+            adapter.buffer(staged).address or buffer.address
+            for staged, buffer in zip(staging, read, strict=True)
+        ]
+        keep = (*sources, *staging)
+        return handles.start(request, _addresses(read), written, keep, finish, ready, gpu)
 
 
 def _own_part(shape: Sequence[int], process_set: ProcessSet) -> tuple[int, ...]:

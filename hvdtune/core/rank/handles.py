@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -294,6 +295,8 @@ class _Pending:
 def named(kind: str, name: str | None, process_set: int) -> str:
     """`kind.name`; what has no name is numbered in call order, each process set by itself.
 
+    `Numbered` does so before anything can be refused.
+
     Raises:
         UsageError: the name is no text.
     """
@@ -302,6 +305,44 @@ def named(kind: str, name: str | None, process_set: int) -> str:
         return f"{kind}.{name}"
     with PROCESS.lock:
         return f"{kind}.noname.{next(PROCESS.unnamed[PROCESS.generation, process_set])}"
+
+
+# Begins the core's name of an operation that a rank refuses.
+_REFUSED: Final = "refused"
+
+
+class Numbered:
+    """A context in which an operation is made and submitted; it gives its name.
+
+    One without a name is numbered before anything can be refused. Where a mistake of the caller's
+    is, the others are told that this rank takes no part in it. They would else wait for it, or take
+    this rank's next one for it.
+    """
+
+    __slots__ = ("_name", "_set_id")
+
+    def __init__(self, name: str | None, process_set: int) -> None:
+        self._name, self._set_id = name, process_set
+
+    def __enter__(self) -> str:
+        if self._name:
+            self._set_id = -1
+            return self._name
+        PROCESS.native()  # or there is no job, and nobody to agree with about a number
+        with PROCESS.lock:
+            number = next(PROCESS.unnamed[PROCESS.generation, self._set_id])
+        self._name = f"noname.{number}"
+        return self._name
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if self._set_id < 0 or not isinstance(error, (UsageError, TypeError, ValueError)):
+            return
+        from hvdtune.core import _native
+
+        name = f"{_REFUSED}.{self._name}"
+        request = _native.Request(op="barrier", name=name, tensors=[], process_set=self._set_id)
+        with contextlib.suppress(CollectiveError, UsageError):  # no job has this set any more
+            abandon_handles([start(request, [], [], [], lambda _: None)])
 
 
 def check_name(name: str) -> None:
