@@ -136,7 +136,9 @@ class PairRuntime:
         sends = sender == self._place.rank
         splits = [0, 0]
         splits[1 - sender] = size if sends else 0
-        request = _native_request(f"alltoall.{sender}.{tag}.{number % _NAMES}", splits)
+        source, target = self._place.ranks[sender], self._place.ranks[1 - sender]
+        what = f"message {number % _NAMES} of tag {tag} from rank {source} to rank {target}"
+        request = _native_request(f"alltoall.{what}", splits)
         inputs, outputs = ([address], [0]) if sends else ([0], [address])
         expected = [0 if sends else size]
 
