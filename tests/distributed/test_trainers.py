@@ -8,7 +8,7 @@ from functools import partial
 
 import pytest
 
-from tests.kit import third_party
+from tests.kit import programs, third_party
 from tests.kit.pages import Page
 
 PAGE = Page("docs/distributed-trainers.md")
@@ -147,7 +147,9 @@ def test_replicas_of_torchft_go_on_without_one_that_was_killed(tmp_path):
         address = f"127.0.0.1:{free.getsockname()[1]}"
     lighthouse = third_party.environment("trainers") / "bin" / "torchft_lighthouse"
     words = ["--min_replicas", "2", "--bind", address, "--heartbeat_timeout_ms", "3000"]
-    with subprocess.Popen([lighthouse, *words], stderr=subprocess.DEVNULL) as quorums:
+    # It imports torch, which loads hvdtune.
+    serving = {"env": programs.environ(), "stderr": subprocess.DEVNULL}
+    with subprocess.Popen([lighthouse, *words], **serving) as quorums:
         variables = {"TORCHFT_LIGHTHOUSE": f"http://{address}"}
         with ThreadPoolExecutor(3) as pool:
             run = partial(third_party.run, "trainers", "train.py", folder=tmp_path, **variables)
