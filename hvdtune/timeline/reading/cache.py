@@ -26,15 +26,10 @@ from hvdtune.timeline.reading.formats.frame import process_title, thread_title
 from hvdtune.timeline.reading.inspection import InspectedFile
 from hvdtune.timeline.reading.json.assemble import Tracks
 from hvdtune.timeline.reading.json.begin_end_pairing import SCHEMA
-from hvdtune.timeline.reading.json.chrome_json import parse
 from hvdtune.timeline.reading.json.damage import DamageReport
 from hvdtune.timeline.reading.json.parsed import ParsedFile
-from hvdtune.timeline.reading.json.source import (
-    CHUNK_BYTES,
-    Summed,
-    chunks,
-    opened,
-)
+from hvdtune.timeline.reading.json.source import CHUNK_BYTES, Summed, opened
+from hvdtune.timeline.reading.parsing import parse
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -126,7 +121,7 @@ class Cached:
 
 def is_worth_it(file: InspectedFile) -> bool:
     """Whether parsing takes longer than anybody likes to wait twice."""
-    if file.kind != "text":
+    if file.kind not in ("text", "database"):
         return False
     return file.path.stat().st_size * (10 if file.packed else 1) >= MIN_BYTES
 
@@ -183,7 +178,7 @@ def _write(path: Path, partial: Path) -> None:
     report = DamageReport(str(path))
     with _Writer(partial) as writer, opened(path) as file:
         summed = Summed(file)
-        parsed = parse(chunks(summed, summed.read(CHUNK_BYTES), report), report, writer.add)
+        parsed = parse(path, summed, summed.read(CHUNK_BYTES), report, writer.add)
         writer.flush()
         kind = format_of(parsed)
         head = _Head(

@@ -7,10 +7,13 @@ from typing import Final, Literal
 from hvdtune.errors import TraceFormatError
 from hvdtune.timeline.reading.formats import hvt, parquet
 from hvdtune.timeline.reading.json.source import GZIP_MAGIC, is_archive, opened
+from hvdtune.timeline.reading.sqlite.database import MAGIC as SQLITE_MAGIC
 
-# "recording": a rank's own file; "text": JSON, perhaps packed; "unreadable": see `error`.
-Kind = Literal["recording", "parquet", "archive", "text", "unreadable"]
+# "recording": a rank's own file; "text": JSON, perhaps packed; "database": SQLite;
+# "unreadable": see `error`.
+Kind = Literal["recording", "parquet", "archive", "database", "text", "unreadable"]
 _START_BYTES: Final = 1 << 12
+_REPORTS: Final = (".nsys-rep", ".qdrep")
 _TEXT_STARTS: Final = (GZIP_MAGIC, b"[", b"{", b"\xef\xbb\xbf")
 
 
@@ -45,6 +48,13 @@ def inspect(path: Path, *, listed: bool = False) -> InspectedFile:
         return _refused(path, "the file is empty", listed=listed)
     if start.startswith(parquet.MAGIC):
         return InspectedFile(path, "parquet", None, listed)
+    if start.startswith(SQLITE_MAGIC):
+        return InspectedFile(path, "database", None, listed)
+    if path.suffix in _REPORTS and not start.lstrip().startswith(_TEXT_STARTS):
+        text = "export it first: nsys export --type sqlite"
+        return _refused(
+            path, f"only Nsight Systems reads its reports; {text} {path}", listed=listed
+        )
     if is_archive(start):
         return InspectedFile(path, "archive", None, listed)
     if listed and not start.lstrip().startswith(_TEXT_STARTS):

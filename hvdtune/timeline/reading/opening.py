@@ -28,23 +28,23 @@ from hvdtune.timeline.reading.formats.frame import frame_of
 from hvdtune.timeline.reading.generations import merge_generations, worker_of
 from hvdtune.timeline.reading.inspection import InspectedFile
 from hvdtune.timeline.reading.json import archive
-from hvdtune.timeline.reading.json.chrome_json import parse
+from hvdtune.timeline.reading.json.chrome_json import parse as parse_json
 from hvdtune.timeline.reading.json.damage import DamageReport, NoTraceError
 from hvdtune.timeline.reading.json.parsed import ParsedFile
-from hvdtune.timeline.reading.json.source import chunks, opened
+from hvdtune.timeline.reading.json.source import opened
 from hvdtune.timeline.reading.merge import merge
+from hvdtune.timeline.reading.parsing import START_BYTES, parse
 
 _RANK_IN_NAME = re.compile(r"rank[-_.]?([0-9]{1,7})(?![0-9])", re.IGNORECASE)
-_MAGIC_BYTES = 8
 
 
 def open_trace(paths: Path | str | Iterable[Path | str]) -> Trace:
     """Open a trace: one file, the files of several ranks, or folders of them.
 
-    Known are hvdtune's own files and exports, Horovod's timelines, torch.profiler's traces and
-    Chrome traces of any program; plain, gzipped or in a zip archive; whole, cut off or damaged.
-    Files of a folder that are no traces are passed over; what cannot be read of a trace is told
-    in `Trace.warnings`.
+    Known are hvdtune's own files and exports, Horovod's timelines, torch.profiler's traces,
+    databases of nsys and rocprofv3, and Chrome traces of any program; plain, or but for databases
+    gzipped or in a zip archive; whole, cut off or damaged. Files of a folder that are no traces
+    are passed over; what cannot be read of a trace is told in `Trace.warnings`.
 
     Raises:
         UsageError: a folder holds no trace.
@@ -212,7 +212,7 @@ def _parse(file: InspectedFile) -> list[ParsedFile]:
                 if kept is not None:
                     return [kept.parsed()]
         report = DamageReport(str(file.path))
-        return [parse(chunks(text, text.read(_MAGIC_BYTES), report), report)]
+        return [parse(file.path, text, text.read(START_BYTES), report)]
 
 
 def _archived(file: IO[bytes], path: Path) -> list[ParsedFile]:
@@ -221,7 +221,7 @@ def _archived(file: IO[bytes], path: Path) -> list[ParsedFile]:
     for member in archive.members(file, around):
         report = DamageReport(f"{path}/{member.name}")
         try:
-            found.append(parse(archive.texts(file, member, report), report))
+            found.append(parse_json(archive.texts(file, member, report), report))
         except TraceFormatError as error:
             failed.append(error)
     unread = [str(error) for error in failed if not isinstance(error, NoTraceError)]

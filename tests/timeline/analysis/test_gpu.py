@@ -79,3 +79,9 @@ def test_a_trace_without_a_gpu_has_no_rows(tmp_path):
     trace = open_trace(recorded(tmp_path, event("X", 5, "aten::mm", dur=5, cat="cpu_op")))
     assert gpu.table(trace).empty and gpu.kernels(trace).empty
     assert gpu.sentence(gpu.table(trace)) == "This trace records no GPU."
+
+
+def test_a_recording_that_says_no_rank_has_its_collectives_too(tmp_path):
+    path = write(tmp_path / "t.json", *STEP, deviceProperties=[])
+    (row,) = gpu.table(open_trace(path)).to_dict("records")
+    assert row["communication_percent"] > 0

@@ -1,4 +1,4 @@
-"""Which kind of Chrome trace a file is, by what is in it."""
+"""Which program recorded a file, by what is in it."""
 
 from collections.abc import Collection, Sequence
 from typing import Any, Protocol
@@ -7,11 +7,12 @@ import pandas as pd
 
 from hvdtune.timeline.model.trace import InferEvents
 from hvdtune.timeline.reading.formats import generic, horovod, hvdtune_json, kineto
+from hvdtune.timeline.reading.formats.gpu_profile import NSYS, ROCPD
 from hvdtune.timeline.reading.json.parsed import ParsedFile
 
 
 class Format(Protocol):
-    """A module that says what a kind of Chrome trace means."""
+    """What says what a program's files mean: a module, or an object."""
 
     NAME: str
     NAMES_TENSORS: bool  # else a tensor of the model is all collectives of one kind
@@ -38,7 +39,7 @@ class Format(Protocol):
 
 
 # The first that recognizes a file has it.
-FORMATS: tuple[Format, ...] = (hvdtune_json, kineto, horovod, generic)
+FORMATS: tuple[Format, ...] = (hvdtune_json, NSYS, ROCPD, kineto, horovod, generic)
 
 
 def evidence_of(names: Sequence[str]) -> tuple[list[str], InferEvents | None]:

@@ -27,7 +27,7 @@ NAME = "kineto"
 NAMES_TENSORS = False
 GAP = ""
 
-_COLLECTIVE = re.compile(
+COLLECTIVE = re.compile(
     r"(?:(?:nccl|gloo|mpi|ucc|xccl):|nccl(?:Dev)?Kernel_)_?(all_?reduce|broadcast|all_?gather|"
     r"reduce_?scatter|all_?to_?all|barrier)",
     re.IGNORECASE,
@@ -59,8 +59,8 @@ def finish(frame: pd.DataFrame, parsed: ParsedFile) -> dict[int, dict[str, Any]]
     frame["kind"] = kind_column(code)
     info, rank = _distributed(parsed), _rank(parsed)
     frame["rank"] = np.full(len(frame), rank, np.int32)
-    _number_steps(frame, code)
-    _describe_collectives(frame, code)
+    number_steps(frame, code, _STEP)
+    describe_collectives(frame, code)
     host, size = parsed.around.get("host_name"), info.get("world_size")
     known = {"host": host, "size": size, "backend": info.get("backend")}
     return {rank: {key: value for key, value in known.items() if value is not None}}
@@ -93,33 +93,49 @@ def kind(name: str, category: str) -> str:
         return "STEP" if category == "user_annotation" else ""
     if _LOADER.match(name):
         return "INPUT"
-    collective = _COLLECTIVE.match(name)
+    collective = COLLECTIVE.match(name)
     # A collective on a GPU is a kernel, and annotations around it and its launch: it counts once.
     launched = name.startswith("nccl:") and category in ("user_annotation", "cpu_op")
-    if collective and category != "gpu_user_annotation" and not launched:
-        return collective[1].upper().replace("_", "")
+    if category != "gpu_user_annotation" and not launched and collective:
+        return collective_kind(collective)
     return _CATEGORIES.get(category, "")
 
 
-def _number_steps(frame: pd.DataFrame, code: NDArray[np.int8]) -> None:
+def collective_kind(found: re.Match[str] | None) -> str:
+    """The kind of what `COLLECTIVE` has found, "" of nothing."""
+    return found[1].upper().replace("_", "") if found else ""
+
+
+def number_steps(frame: pd.DataFrame, code: NDArray[np.int8], name: re.Pattern[str]) -> None:
+    """Numbers the steps of a frame by their names, whose number is the first group of `name`."""
     named = frame["name"].cat
     numbers = [
-        int(found[1]) if (found := _STEP.fullmatch(text)) else -1 for text in named.categories
+        int(found[1]) if (found := name.fullmatch(text)) else -1 for text in named.categories
     ]
     by_name = np.array(numbers or [-1], np.int64)[named.codes.to_numpy()]
     steps = code == KIND_TEXTS.index("STEP")
     frame["seq"] = np.where(steps, by_name, -1)
 
 
-def _describe_collectives(frame: pd.DataFrame, code: NDArray[np.int8]) -> None:
-    """Numbers collectives of one kind and group, whose order is the same on all ranks."""
+def describe_collectives(
+    frame: pd.DataFrame, code: NDArray[np.int8], streams: NDArray[np.int64] | None = None
+) -> None:
+    """Numbers collectives of one kind and group, whose order is the same on all ranks.
+
+    Args:
+        streams: numbers that tell the streams of all ranks apart; where a file names no groups,
+            the n-th stream of each rank on which there are collectives stands for group n.
+    """
     rows = np.flatnonzero(np.isin(code, [KIND_TEXTS.index(name) for name in COLLECTIVES]))
     rows = rows[np.argsort(frame["begin_ns"].to_numpy()[rows], kind="stable")]
     said = [_said(text) for text in frame["args"].iloc[rows]] if "args" in frame else []
     groups = np.array([group for group, _ in said] or [0] * len(rows), np.int64)
     sizes = np.array([size for _, size in said] or [-1] * len(rows), np.int64)
+    rank = frame["rank"].to_numpy()[rows]
+    if streams is not None:
+        groups = _places(streams[rows], rank)
     for column, values in (
-        ("seq", count_within(code[rows], groups)),
+        ("seq", count_within(code[rows], groups, rank)),
         ("process_set", groups),
         ("bytes", sizes),
     ):
@@ -130,6 +146,18 @@ def _describe_collectives(frame: pd.DataFrame, code: NDArray[np.int8]) -> None:
     kinds[rows] = code[rows]
     # Kineto names no tensors: what is reduced is known by its place in the order.
     frame["tensor"] = categories_of([text.lower() for text in KIND_TEXTS], kinds)
+
+
+def _places(streams: NDArray[np.int64], rank: NDArray[np.int32]) -> NDArray[np.int64]:
+    """The place of each row's stream among those of its rank, in the order of their first rows."""
+    places: dict[tuple[int, int], int] = {}
+    counts: dict[int, int] = {}
+    for key in zip(rank.tolist(), streams.tolist(), strict=True):
+        if key not in places:
+            places[key] = counts[key[0]] = counts.get(key[0], -1) + 1
+    return np.array(
+        [places[key] for key in zip(rank.tolist(), streams.tolist(), strict=True)], np.int64
+    )
 
 
 def _said(args: str) -> tuple[int, int]:
@@ -180,7 +208,7 @@ def _announcements(slices: pd.DataFrame) -> pd.DataFrame:
     bucket, _ = pd.factorize(pd.MultiIndex.from_arrays([names, slices["seq"].to_numpy()]))
     rows = pd.DataFrame(
         {
-            "rank": slices["rank"].to_numpy(),
+            "rank": np.maximum(slices["rank"].to_numpy(), 0),  # as of all other events
             "kind": slices["kind"].astype(str).to_numpy(object),
             "name": names,
             "begin_ns": slices["begin_ns"].to_numpy(),

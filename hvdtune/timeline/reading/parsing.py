@@ -1,0 +1,37 @@
+"""Parses one file into rows, whichever of the formats it is that are not hvdtune's own."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+
+from hvdtune.timeline.reading.json import chrome_json
+from hvdtune.timeline.reading.json.damage import DamageReport
+from hvdtune.timeline.reading.json.parsed import ParsedFile
+from hvdtune.timeline.reading.json.source import Readable, chunks
+from hvdtune.timeline.reading.sqlite import profile
+from hvdtune.timeline.reading.sqlite.database import MAGIC
+
+START_BYTES = 64
+
+
+def parse(
+    path: Path,
+    file: Readable,
+    start: bytes,
+    report: DamageReport,
+    sink: Callable[[pa.RecordBatch], None] | None = None,
+) -> ParsedFile:
+    """Read a file.
+
+    Args:
+        file: `path`, from where it stands.
+        start: what was read of it already, at least `START_BYTES` if there are as many.
+        sink: takes the rows as they come; without one they are in the result.
+
+    Raises:
+        TraceFormatError: it is no trace, or nothing of it can be read.
+    """
+    if start.startswith(MAGIC):
+        return profile.parse(path, report, sink)
+    return chrome_json.parse(chunks(file, start, report), report, sink)

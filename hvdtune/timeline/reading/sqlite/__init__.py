@@ -1,0 +1,1 @@
+"""Profiles that GPU profilers export as SQLite databases."""

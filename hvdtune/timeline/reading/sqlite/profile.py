@@ -1,0 +1,55 @@
+"""Reads one database of a GPU profiler's."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pyarrow as pa
+
+from hvdtune.errors import TraceFormatError
+from hvdtune.timeline.reading.json.begin_end_pairing import SCHEMA
+from hvdtune.timeline.reading.json.damage import DamageReport, NoTraceError
+from hvdtune.timeline.reading.json.parsed import ParsedFile
+from hvdtune.timeline.reading.sqlite import nsys, rocpd
+from hvdtune.timeline.reading.sqlite.database import opened_database
+from hvdtune.timeline.reading.sqlite.slice_rows import SliceRows
+
+# How people call their authors' tools, by what the readers call the formats.
+_TOOLS = {nsys.KEY: "nsys", rocpd.KEY: "rocprofv3"}
+
+
+def parse(
+    path: Path, report: DamageReport, sink: Callable[[pa.RecordBatch], None] | None = None
+) -> ParsedFile:
+    """Read a database, in batches of rows.
+
+    Args:
+        sink: takes the rows as they come; without one they are in the result.
+
+    Raises:
+        TraceFormatError: it is none of a GPU profiler's, or no row of it can be read.
+    """
+    kept: list[pa.RecordBatch] = []
+    with opened_database(path, report) as database:
+        rows = SliceRows(report, kept.append if sink is None else sink)
+        if nsys.recognizes(database):
+            key, said = nsys.KEY, nsys.NsysReader(database, report, rows).read()
+        elif rocpd.recognizes(database):
+            key, said = rocpd.KEY, rocpd.RocpdReader(database, report, rows).read()
+        else:
+            text = "this database is no export of nsys's (--type sqlite) and none of rocprofv3's"
+            raise NoTraceError(f"{path}: {text}", str(path), 0)
+    if not report.shown and report.warnings():
+        raise TraceFormatError(report.warnings()[0], str(path), 0)
+    report.problem(
+        f"it was read by the documented format of {_TOOLS[key]}; no recording of a real machine "
+        "has been tried with this reader"
+    )
+    return ParsedFile(
+        path=report.path,
+        table=pa.Table.from_batches(kept, SCHEMA),
+        texts=rows.texts,
+        tracks=rows.tracks,
+        around={key: said},
+        counts=report.counts(),
+        warnings=report.warnings(),
+    )

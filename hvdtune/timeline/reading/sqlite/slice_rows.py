@@ -1,0 +1,137 @@
+"""Rows of tables as slices, with the threads they are on and the texts they name."""
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from numpy.typing import NDArray
+
+from hvdtune.timeline.reading.json.assemble import Tracks
+from hvdtune.timeline.reading.json.batch import MAX_NS
+from hvdtune.timeline.reading.json.begin_end_pairing import SCHEMA
+from hvdtune.timeline.reading.json.damage import DamageReport
+from hvdtune.timeline.reading.sqlite.database import NO_TIME
+
+_UNKNOWN: Final = ("seq", "bucket", "bytes", "process_set", "cached")
+
+
+class SliceRows:
+    """Takes rows in batches and gives them on as slices.
+
+    Attributes:
+        tracks: the threads so far; their titles are set by the reader of a format.
+    """
+
+    def __init__(self, report: DamageReport, sink: Callable[[pa.RecordBatch], None]) -> None:
+        self.tracks = Tracks()
+        self._report = report
+        self._sink = sink
+        self._texts: dict[str, int] = {"": 0}
+        self._numbers: dict[tuple[str, str], int] = {}
+        self._last_ns: dict[int, int] = {}
+        self._open: list[tuple[int, int, int, int, str]] = []
+
+    @property
+    def texts(self) -> list[str]:
+        """Text of each number."""
+        return list(self._texts)
+
+    def code(self, text: str) -> int:
+        """The number of a text."""
+        return self._texts.setdefault(text, len(self._texts))
+
+    def codes(self, values: NDArray[Any], text: Callable[[int], str]) -> NDArray[np.int32]:
+        """Numbers of the texts of many values, few of which differ."""
+        used, inverse = np.unique(values, return_inverse=True)
+        return np.array([self.code(text(value)) for value in used.tolist()], np.int32)[inverse]
+
+    def track(self, pid: str, tid: str) -> int:
+        """The number of a thread."""
+        number = self._numbers.setdefault((pid, tid), len(self._numbers))
+        if number == len(self.tracks.pid):
+            self.tracks.pid.append(pid)
+            self.tracks.tid.append(tid)
+        return number
+
+    def threads(
+        self, columns: Sequence[NDArray[Any]], place: Callable[..., tuple[str, str]]
+    ) -> NDArray[np.int32]:
+        """Numbers of threads; `place` says their pid and tid by values of the columns."""
+        used, inverse = np.unique(np.stack(columns, axis=1), axis=0, return_inverse=True)
+        numbers = [self.track(*place(*values)) for values in used.tolist()]
+        return np.array(numbers, np.int32)[inverse.reshape(-1)]
+
+    def add(
+        self,
+        track: NDArray[np.int32],
+        name: NDArray[np.int32],
+        category: str,
+        times_ns: tuple[NDArray[np.int64], NDArray[np.int64]],
+        args: Sequence[str],
+        phase: str = "X",
+        size: NDArray[np.int64] | None = None,
+    ) -> None:
+        """Take rows; an end that is `NO_TIME` is the last time of its thread.
+
+        Args:
+            args: JSON text of each.
+            size: bytes of each.
+        """
+        begin, end = times_ns
+        timed = (np.abs(begin) < MAX_NS) & ((np.abs(end) < MAX_NS) | (end == NO_TIME))
+        backward = timed & (end != NO_TIME) & (end < begin)
+        self._report.left_out(phase, "rows have no time", int((~timed).sum()))
+        self._report.left_out(phase, "slices end before they begin", int(backward.sum()))
+        kept = timed & ~backward
+        is_open = kept & (end == NO_TIME)
+        code = self.code(category)
+        for row in np.flatnonzero(is_open).tolist():
+            self._open.append((int(track[row]), int(name[row]), code, int(begin[row]), args[row]))
+        rows = np.flatnonzero(kept & ~is_open)
+        last = np.where(is_open, begin, end)
+        for number in np.unique(track[kept]).tolist():
+            latest = int(last[kept & (track == number)].max())
+            self._last_ns[number] = max(self._last_ns.get(number, latest), latest)
+        self._report.shown[phase] += len(rows)
+        columns: dict[str, Any] = {
+            "track": track[rows],
+            "phase": np.full(len(rows), ord(phase), np.uint8),
+            "name": name[rows],
+            "category": np.full(len(rows), code, np.int32),
+            "id": np.zeros(len(rows), np.int32),
+            "begin_ns": begin[rows],
+            "end_ns": end[rows],
+            "open": np.zeros(len(rows), bool),
+            **{column: np.full(len(rows), -1, np.int64) for column in _UNKNOWN},
+            "args": [args[row] for row in rows.tolist()],
+        }
+        if size is not None:
+            columns["bytes"] = np.maximum(size[rows], -1)
+        self._give(columns)
+
+    def finish(self) -> None:
+        """Give on what has no end."""
+        if not self._open:
+            return
+        track, name, category, begin, args = map(list, zip(*self._open, strict=True))
+        count = len(self._open)
+        self._report.shown["X"] += count
+        columns: dict[str, Any] = {
+            "track": track,
+            "phase": np.full(count, ord("X"), np.uint8),
+            "name": name,
+            "category": category,
+            "id": np.zeros(count, np.int32),
+            "begin_ns": begin,
+            "end_ns": [self._last_ns[number] for number in track],
+            "open": np.ones(count, bool),
+            **{column: np.full(count, -1, np.int64) for column in _UNKNOWN},
+            "args": args,
+        }
+        self._give(columns)
+
+    def _give(self, columns: dict[str, Any]) -> None:
+        if len(columns["track"]):
+            arrays = [pa.array(columns[field.name], field.type) for field in SCHEMA]
+            self._sink(pa.record_batch(arrays, schema=SCHEMA))
