@@ -136,14 +136,20 @@ def _beside(path: Path) -> Path:
 
 def render(answer: Answer) -> list[str]:
     """Lines for a terminal."""
+    from hvdtune.timeline.analysis.findings.finding import STANDS
+
     lines = [answer.headline]
     for number, finding in enumerate(answer.findings, start=1):
         cost = finding.cost
+        costs = (
+            f"{cost.mean:.2f} ms per step [{cost.low:.2f}, {cost.high:.2f}], {cost.percent:.1f} %"
+            if cost.is_known
+            else STANDS
+        )
         lines += [
             "",
             f"{number}. {finding.summary} ({finding.kind})",
-            f"   costs  {cost.mean:.2f} ms per step [{cost.low:.2f}, {cost.high:.2f}], "
-            f"{cost.percent:.1f} %; confidence: {finding.confidence}",
+            f"   costs  {costs}; confidence: {finding.confidence}",
             *(f"   seen   {text}" for text in finding.evidence),
             f"   do     {finding.remedy}",
         ]

@@ -44,6 +44,8 @@ class Evidence:
 
 def evidence_of(run: RunView, found: TraceFinding, step: int | None = None) -> Evidence | None:
     """The evidence in a step, or in the one in which it is plainest; None where there is none."""
+    if not found.cost.is_known:
+        return None
     of_ranks = found.kind in OF_RANKS
     column, does = _ABOUT.get(found.kind, _BUSY if of_ranks else _BLOCKED)
     steps = run.steps.assign(own_ms=run.steps["step_ms"] - run.steps["blocked_ms"])

@@ -11,6 +11,8 @@ from hvdtune.dashboard.shell import PageAddress
 from hvdtune.dashboard.tiles import TileWindow
 from hvdtune.errors import TraceFormatError, UsageError
 from hvdtune.timeline import write_chrome
+from tests.kit.flight_recorder import entry
+from tests.kit.flight_recorder import write as write_dumps
 from tests.kit.horovod_timeline import write_horovod_timeline
 from tests.kit.synthetic import Training
 
@@ -104,3 +106,11 @@ def test_the_evidence_of_a_finding_is_a_step_with_lanes_and_times():
     again = evidence_of(run, found, 20)
     assert again.step == 20 and again.first_ns < again.last_ns
     assert evidence_of(run, found, 10_000) is None
+
+
+def test_dumps_of_a_job_that_stands_are_told_of_on_the_overview(tmp_path):
+    write_dumps(tmp_path, [[entry(1), entry(2, "started")], [entry(1)]])
+    shown = str(overview.layout(open_run(tmp_path), PageAddress(0, {})))
+    assert "Rank 1 has not called all_reduce, number 2 of group 0" in shown
+    assert "The job stands" in shown
+    assert "nan" not in shown

@@ -1,5 +1,6 @@
 """The overview: what costs time, what to do, and what the run is, on one screen."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -27,6 +28,7 @@ from hvdtune.dashboard.shell import PageAddress, link
 from hvdtune.dashboard.study import setting_text
 from hvdtune.plural import counted, sized
 from hvdtune.timeline.analysis.findings import Answer, TraceFinding
+from hvdtune.timeline.analysis.findings.finding import STANDS
 from hvdtune.timeline.analysis.metrics import bandwidth, breakdown, efficiency, gpu, stragglers
 
 PATH, TITLE = "/", "Overview"
@@ -123,12 +125,12 @@ def _verdict(run: RunView, place: PageAddress) -> Component:
         if not gpu.table(run.trace).empty:
             texts.append(html.P("What its GPU does is told below."))
         return _alert("Incomplete: this trace cannot tell why the job is slow", texts, "gray")
-    scope = (
+    scope = answer.scope or (
         f"{counted(answer.steps, 'step')} of {answer.step_ms:.2f} ms (mean), "
         f"{counted(len(answer.ranks), 'rank')}"
     )
     if not answer.findings:
-        what = html.P(f"The trace has {scope}.")
+        what = html.P(f"{scope}." if answer.scope else f"The trace has {scope}.")
         return _alert("No bottleneck found", [what, *_notes(answer)], "green")
     worst = answer.findings[0]
     words = f"{_costs(worst)}; {_sure(worst)}; from {scope}. "
@@ -146,6 +148,8 @@ def _alert(title: str, texts: Sequence[Component], color: str) -> Component:
 
 def _costs(found: TraceFinding) -> str:
     cost = found.cost
+    if not cost.is_known:
+        return capitalized(STANDS)
     return (
         f"{cost.mean:.2f} ms per step ({cost.percent:.0f} %; 95 % interval {cost.low:.2f} to "
         f"{cost.high:.2f})"
@@ -179,6 +183,10 @@ def _cell(label: str, text: str, **more: Any) -> Component:
     return html.Td(text, **about, **more)
 
 
+def _number(value: float, digits: int) -> str:
+    return "-" if math.isnan(value) else f"{value:.{digits}f}"
+
+
 def _findings(run: RunView, place: PageAddress) -> Component:
     rows = [
         html.Tr(
@@ -190,8 +198,8 @@ def _findings(run: RunView, place: PageAddress) -> Component:
                         html.Ul([html.Li(capitalized(text)) for text in found.evidence]),
                     ]
                 ),
-                _cell("ms per step", f"{found.cost.mean:.2f}", className="number"),
-                _cell("% of a step", f"{found.cost.percent:.1f}", className="number"),
+                _cell("ms per step", _number(found.cost.mean, 2), className="number"),
+                _cell("% of a step", _number(found.cost.percent, 1), className="number"),
                 _cell("Confidence", found.confidence),
                 _cell("Remedy", capitalized(found.remedy)),
                 html.Td(_show(run, place, found)),

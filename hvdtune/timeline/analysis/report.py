@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 
 from hvdtune.timeline.analysis.findings import Answer, TraceFinding
+from hvdtune.timeline.analysis.findings.finding import STANDS
 from hvdtune.timeline.analysis.metrics import METRICS, breakdown
 from hvdtune.timeline.model.trace import Trace
 from hvdtune.timeline.reading.clock import clock_table
@@ -102,10 +103,15 @@ def page(trace: Trace, answer: Answer, metrics: Mapping[str, MetricTable], title
 def _finding(number: int, found: TraceFinding) -> str:
     cost = found.cost
     seen = "".join(f"<li>{escape(text)}</li>" for text in found.evidence)
+    costs = (
+        f"<strong>{cost.mean:.2f} ms per step</strong> [{cost.low:.2f}, {cost.high:.2f}], "
+        f"{cost.percent:.1f} %"
+        if cost.is_known
+        else f"<strong>{STANDS}</strong>"
+    )
     return (
         f'<div class="finding"><h3>{number}. {escape(found.summary)}</h3>'
-        f"<p><strong>{cost.mean:.2f} ms per step</strong> [{cost.low:.2f}, {cost.high:.2f}], "
-        f"{cost.percent:.1f} %; confidence: {found.confidence}; kind: {escape(found.kind)}</p>"
+        f"<p>{costs}; confidence: {found.confidence}; kind: {escape(found.kind)}</p>"
         f"<ul>{seen}</ul><p><strong>Do:</strong> {escape(found.remedy)}</p></div>"
     )
 

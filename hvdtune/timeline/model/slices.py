@@ -81,7 +81,8 @@ class File:
     """One file of a trace, or the files that one job of hvdtune's left.
 
     Attributes:
-        format: "hvdtune", "hvdtune-json", "horovod", "kineto", "nsys", "rocpd" or "chrome".
+        format: "hvdtune", "hvdtune-json", "horovod", "kineto", "nsys", "rocpd",
+            "flight-recorder" or "chrome".
         around: what surrounds the events in the file: hosts, sizes, versions.
     """
 

@@ -5,13 +5,14 @@ from pathlib import Path
 from typing import Final, Literal
 
 from hvdtune.errors import TraceFormatError
+from hvdtune.timeline.reading.dumps.flight_recorder import is_pickle
 from hvdtune.timeline.reading.formats import hvt, parquet
 from hvdtune.timeline.reading.json.source import GZIP_MAGIC, is_archive, opened
 from hvdtune.timeline.reading.sqlite.database import MAGIC as SQLITE_MAGIC
 
 # "recording": a rank's own file; "text": JSON, perhaps packed; "database": SQLite;
-# "unreadable": see `error`.
-Kind = Literal["recording", "parquet", "archive", "database", "text", "unreadable"]
+# "pickle": what may be a dump of PyTorch's; "unreadable": see `error`.
+Kind = Literal["recording", "parquet", "archive", "database", "pickle", "text", "unreadable"]
 _START_BYTES: Final = 1 << 12
 _REPORTS: Final = (".nsys-rep", ".qdrep")
 _TEXT_STARTS: Final = (GZIP_MAGIC, b"[", b"{", b"\xef\xbb\xbf")
@@ -50,6 +51,8 @@ def inspect(path: Path, *, listed: bool = False) -> InspectedFile:
         return InspectedFile(path, "parquet", None, listed)
     if start.startswith(SQLITE_MAGIC):
         return InspectedFile(path, "database", None, listed)
+    if is_pickle(start):
+        return InspectedFile(path, "pickle", None, listed)
     if path.suffix in _REPORTS and not start.lstrip().startswith(_TEXT_STARTS):
         text = "export it first: nsys export --type sqlite"
         return _refused(

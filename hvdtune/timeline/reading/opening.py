@@ -256,7 +256,7 @@ def join(parts: Sequence[FileSlices], warnings: list[str]) -> Trace:
     Args:
         warnings: what is known already; the parts' follow.
     """
-    warnings = [*warnings, *(text for part in parts for text in part.warnings)]
+    warnings = [*warnings, *_warnings_of(parts)]
     _name_ranks(parts, warnings)
     origin = _align(parts, warnings)
     for index, part in enumerate(parts):
@@ -292,6 +292,17 @@ def join(parts: Sequence[FileSlices], warnings: list[str]) -> Trace:
     )
     others = [part.others for part in parts if part.others is not None]
     return light.without_slices(trace, others, first) if others else trace
+
+
+def _warnings_of(parts: Sequence[FileSlices]) -> list[str]:
+    """What is wrong with the parts; what is wrong with several of them is one sentence."""
+    paths: dict[str, list[str]] = {}
+    for part in parts:
+        before = f"{part.file.path}: "
+        for text in part.warnings:
+            own = [part.file.path] if text.startswith(before) else []
+            paths.setdefault(text.removeprefix(before), []).extend(own)
+    return [f"{named(of)}: {text}" if of else text for text, of in paths.items()]
 
 
 def _own_meta(parts: Sequence[FileSlices], origin: int | None, first: int) -> dict[str, Any]:

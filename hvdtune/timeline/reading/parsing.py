@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from hvdtune.timeline.reading.dumps import flight_recorder
 from hvdtune.timeline.reading.json import chrome_json
 from hvdtune.timeline.reading.json.damage import DamageReport
 from hvdtune.timeline.reading.json.parsed import ParsedFile
@@ -12,7 +13,7 @@ from hvdtune.timeline.reading.json.source import Readable, chunks
 from hvdtune.timeline.reading.sqlite import profile
 from hvdtune.timeline.reading.sqlite.database import MAGIC
 
-START_BYTES = 64
+START_BYTES = 1 << 12
 
 
 def parse(
@@ -34,4 +35,15 @@ def parse(
     """
     if start.startswith(MAGIC):
         return profile.parse(path, report, sink)
+    head = start[:START_BYTES]
+    if flight_recorder.is_pickle(head) or flight_recorder.recognizes(head):
+        return _given(flight_recorder.parse(path, file, start, report), sink)
     return chrome_json.parse(chunks(file, start, report), report, sink)
+
+
+def _given(parsed: ParsedFile, sink: Callable[[pa.RecordBatch], None] | None) -> ParsedFile:
+    """Gives the rows of a file that is small to `sink`, if there is one."""
+    if sink is not None:
+        for batch in parsed.table.to_batches():
+            sink(batch)
+    return parsed

@@ -37,19 +37,25 @@ OF_RANKS = frozenset(
         "late-rank",
     }
 )
-KINDS = OF_RANKS | {
-    "tiny-buckets",
-    "long-cycle",
-    "cold-cache",
-    "different-order",
-    "huge-late-tensor",
-    "copy-bound",
-    "slow-link",
-    "hierarchy-off",
-    "channels",
-    "network",
-    "exposed-communication",
-}
+# What stands, by what ranks said of their collectives: it costs no time per step.
+OF_STANDSTILL = frozenset({"different-collectives", "missing-call", "incomplete-collective"})
+KINDS = (
+    OF_RANKS
+    | OF_STANDSTILL
+    | {
+        "tiny-buckets",
+        "long-cycle",
+        "cold-cache",
+        "different-order",
+        "huge-late-tensor",
+        "copy-bound",
+        "slow-link",
+        "hierarchy-off",
+        "channels",
+        "network",
+        "exposed-communication",
+    }
+)
 
 # What a script can do about bytes: with hvdtune's own optimizers, DDP, FSDP2.
 SEND_LESS = (
@@ -81,8 +87,17 @@ class StepCost:
     percent: float
 
     @property
+    def is_known(self) -> bool:
+        """Whether it can be told at all: a job that stands has no steps that could be shorter."""
+        return not np.isnan(self.mean)
+
+    @property
     def matters(self) -> bool:
         return self.percent >= MIN_PERCENT and self.low > 0
+
+
+NOT_PER_STEP = StepCost(np.nan, np.nan, np.nan, np.nan)
+STANDS = "the job stands"
 
 
 @dataclass(frozen=True)
@@ -92,7 +107,7 @@ class TraceFinding:
     Attributes:
         kind: what it is, one of `KINDS`.
         ranks: who causes it; empty: no rank does.
-        cost: by how much a step would be shorter without it.
+        cost: by how much a step would be shorter without it; `NOT_PER_STEP` where nothing moves.
         summary: one sentence.
         evidence: what was seen, one sentence each.
         remedy: what to do, a knob with its value or a place to look.
@@ -112,12 +127,14 @@ class TraceFinding:
 
     def row(self) -> dict[str, Any]:
         """For JSON."""
+        cost = self.cost
+        known = cost.is_known
         return {
             "kind": self.kind,
             "ranks": list(self.ranks),
-            "cost_ms_per_step": round(self.cost.mean, 4),
-            "interval_ms_per_step": [round(self.cost.low, 4), round(self.cost.high, 4)],
-            "percent": round(self.cost.percent, 2),
+            "cost_ms_per_step": round(cost.mean, 4) if known else None,
+            "interval_ms_per_step": [round(cost.low, 4), round(cost.high, 4)] if known else None,
+            "percent": round(cost.percent, 2) if known else None,
             "finding": self.summary,
             "evidence": list(self.evidence),
             "remedy": self.remedy,

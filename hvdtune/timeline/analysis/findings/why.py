@@ -13,6 +13,7 @@ from hvdtune.timeline.analysis.findings import (
     negotiation,
     network,
     slow_ranks,
+    standstill,
 )
 from hvdtune.timeline.analysis.findings.finding import (
     FEW_STEPS,
@@ -50,6 +51,7 @@ class Answer:
         step_ms: what a step takes, mean over steps and ranks.
         steps: how many were looked at.
         ranks: whose events are there.
+        scope: what was looked at, where that is no steps.
     """
 
     verdict: Verdict
@@ -59,12 +61,15 @@ class Answer:
     step_ms: float = 0.0
     steps: int = 0
     ranks: tuple[int, ...] = ()
+    scope: str = ""
 
     @property
     def headline(self) -> str:
         """A sentence on what was looked at and whether anything was found, or what is missing."""
         if self.verdict == "incomplete":
             return "INCOMPLETE: " + "; ".join(self.missing) + "."
+        if self.scope:
+            return f"{self.scope}."
         ranks = counted(len(self.ranks), "rank")
         scope = f"{counted(self.steps, 'step')} of {self.step_ms:.2f} ms on {ranks}"
         return f"{scope}." if self.findings else f"No bottleneck found in {scope}."
@@ -87,6 +92,8 @@ def why(trace: Trace, job: JobMetadata) -> Answer:
 
     Findings that are parts of each other are counted once: the cause nearer to the evidence wins.
     """
+    if dumps := standstill.dumps_of(trace):
+        return _of_dumps(dumps)
     if arrivals := arrivals_of(trace):
         return _of_arrivals(arrivals, job)
     missing = tuple(_missing(trace, job))
@@ -118,6 +125,18 @@ def why(trace: Trace, job: JobMetadata) -> Answer:
 
 def _less_sure(finding: TraceFinding) -> TraceFinding:
     return replace(finding, confidence="medium") if finding.confidence == "high" else finding
+
+
+def _of_dumps(dumps: standstill.Dumps) -> Answer:
+    """The answer of dumps of a job that stands, or is thought to."""
+    found = standstill.find(dumps)
+    return Answer(
+        "found" if found else "nothing",
+        findings=tuple(found[:MOST_FINDINGS]),
+        notes=tuple(standstill.notes(dumps)),
+        ranks=tuple(sorted(dumps)),
+        scope=standstill.scope(dumps, found),
+    )
 
 
 def _of_arrivals(arrivals: Arrivals, job: JobMetadata) -> Answer:

@@ -6,7 +6,13 @@ from typing import Any, Protocol
 import pandas as pd
 
 from hvdtune.timeline.model.trace import InferEvents
-from hvdtune.timeline.reading.formats import generic, horovod, hvdtune_json, kineto
+from hvdtune.timeline.reading.formats import (
+    flight_recorder,
+    generic,
+    horovod,
+    hvdtune_json,
+    kineto,
+)
 from hvdtune.timeline.reading.formats.gpu_profile import NSYS, ROCPD
 from hvdtune.timeline.reading.json.parsed import ParsedFile
 
@@ -39,7 +45,15 @@ class Format(Protocol):
 
 
 # The first that recognizes a file has it.
-FORMATS: tuple[Format, ...] = (hvdtune_json, NSYS, ROCPD, kineto, horovod, generic)
+FORMATS: tuple[Format, ...] = (
+    hvdtune_json,
+    NSYS,
+    ROCPD,
+    flight_recorder,
+    kineto,
+    horovod,
+    generic,
+)
 
 
 def evidence_of(names: Sequence[str]) -> tuple[list[str], InferEvents | None]:

@@ -12,7 +12,6 @@ from hvdtune.errors import TraceFormatError
 from hvdtune.timeline.reading.json.damage import DamageReport
 
 MAGIC: Final = b"SQLite format 3\0"
-NO_TIME: Final = -(2**62)  # what stands for a time that is null
 _ROWS_PER_BATCH: Final = 1 << 15
 _NAME: Final = re.compile(r"\w{1,200}", re.ASCII)
 

@@ -9,9 +9,9 @@ from hvdtune.errors import TraceFormatError
 from hvdtune.timeline.reading.json.begin_end_pairing import SCHEMA
 from hvdtune.timeline.reading.json.damage import DamageReport, NoTraceError
 from hvdtune.timeline.reading.json.parsed import ParsedFile
+from hvdtune.timeline.reading.json.rows import SliceRows
 from hvdtune.timeline.reading.sqlite import nsys, rocpd
 from hvdtune.timeline.reading.sqlite.database import opened_database
-from hvdtune.timeline.reading.sqlite.slice_rows import SliceRows
 
 # How people call their authors' tools, by what the readers call the formats.
 _TOOLS = {nsys.KEY: "nsys", rocpd.KEY: "rocprofv3"}

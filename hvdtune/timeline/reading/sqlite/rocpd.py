@@ -7,9 +7,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvdtune.timeline.reading.json.damage import DamageReport
-from hvdtune.timeline.reading.sqlite.database import NO_TIME, NumberedTexts, ProfileDatabase
+from hvdtune.timeline.reading.json.rows import NO_TIME, SliceRows
+from hvdtune.timeline.reading.sqlite.database import NumberedTexts, ProfileDatabase
 from hvdtune.timeline.reading.sqlite.ranks import ranks_by_device
-from hvdtune.timeline.reading.sqlite.slice_rows import SliceRows
 
 KEY = "rocpd"
 _KERNELS, _COPIES, _REGIONS = "rocpd_kernel_dispatch", "rocpd_memory_copy", "rocpd_region"

@@ -1,4 +1,4 @@
-"""Rows of tables as slices, with the threads they are on and the texts they name."""
+"""Rows of other tables as slices, with the threads they are on and the texts they name."""
 
 from collections.abc import Callable, Sequence
 from typing import Any, Final
@@ -11,8 +11,8 @@ from hvdtune.timeline.reading.json.assemble import Tracks
 from hvdtune.timeline.reading.json.batch import MAX_NS
 from hvdtune.timeline.reading.json.begin_end_pairing import SCHEMA
 from hvdtune.timeline.reading.json.damage import DamageReport
-from hvdtune.timeline.reading.sqlite.database import NO_TIME
 
+NO_TIME: Final = -(2**62)  # what stands for a time that is not known
 _UNKNOWN: Final = ("seq", "bucket", "bytes", "process_set", "cached")
 
 
@@ -30,7 +30,7 @@ class SliceRows:
         self._texts: dict[str, int] = {"": 0}
         self._numbers: dict[tuple[str, str], int] = {}
         self._last_ns: dict[int, int] = {}
-        self._open: list[tuple[int, int, int, int, str]] = []
+        self._open: list[tuple[int, int, int, int, int, str]] = []
 
     @property
     def texts(self) -> list[str]:
@@ -71,12 +71,13 @@ class SliceRows:
         args: Sequence[str],
         phase: str = "X",
         size: NDArray[np.int64] | None = None,
+        seq: NDArray[np.int64] | None = None,
     ) -> None:
         """Take rows; an end that is `NO_TIME` is the last time of its thread.
 
         Args:
             args: JSON text of each.
-            size: bytes of each.
+            size, seq: bytes and number of each, where they are known.
         """
         begin, end = times_ns
         timed = (np.abs(begin) < MAX_NS) & ((np.abs(end) < MAX_NS) | (end == NO_TIME))
@@ -87,7 +88,9 @@ class SliceRows:
         is_open = kept & (end == NO_TIME)
         code = self.code(category)
         for row in np.flatnonzero(is_open).tolist():
-            self._open.append((int(track[row]), int(name[row]), code, int(begin[row]), args[row]))
+            number = -1 if seq is None else int(seq[row])
+            where = (int(track[row]), int(name[row]), code, number)
+            self._open.append((*where, int(begin[row]), args[row]))
         rows = np.flatnonzero(kept & ~is_open)
         last = np.where(is_open, begin, end)
         for number in np.unique(track[kept]).tolist():
@@ -106,15 +109,16 @@ class SliceRows:
             **{column: np.full(len(rows), -1, np.int64) for column in _UNKNOWN},
             "args": [args[row] for row in rows.tolist()],
         }
-        if size is not None:
-            columns["bytes"] = np.maximum(size[rows], -1)
+        for column, values in (("bytes", size), ("seq", seq)):
+            if values is not None:
+                columns[column] = np.maximum(values[rows], -1)
         self._give(columns)
 
     def finish(self) -> None:
         """Give on what has no end."""
         if not self._open:
             return
-        track, name, category, begin, args = map(list, zip(*self._open, strict=True))
+        track, name, category, seq, begin, args = map(list, zip(*self._open, strict=True))
         count = len(self._open)
         self._report.shown["X"] += count
         columns: dict[str, Any] = {
@@ -127,6 +131,7 @@ class SliceRows:
             "end_ns": [self._last_ns[number] for number in track],
             "open": np.ones(count, bool),
             **{column: np.full(count, -1, np.int64) for column in _UNKNOWN},
+            "seq": seq,
             "args": args,
         }
         self._give(columns)
