@@ -136,15 +136,13 @@ def _beside(path: Path) -> Path:
 
 def render(answer: Answer) -> list[str]:
     """Lines for a terminal."""
-    from hvdtune.timeline.analysis.findings.finding import STANDS
-
     lines = [answer.headline]
     for number, finding in enumerate(answer.findings, start=1):
         cost = finding.cost
         costs = (
             f"{cost.mean:.2f} ms per step [{cost.low:.2f}, {cost.high:.2f}], {cost.percent:.1f} %"
             if cost.is_known
-            else STANDS
+            else finding.why_no_cost
         )
         lines += [
             "",

@@ -28,7 +28,6 @@ from hvdtune.dashboard.shell import PageAddress, link
 from hvdtune.dashboard.study import setting_text
 from hvdtune.plural import counted, sized
 from hvdtune.timeline.analysis.findings import Answer, TraceFinding
-from hvdtune.timeline.analysis.findings.finding import STANDS
 from hvdtune.timeline.analysis.metrics import bandwidth, breakdown, efficiency, gpu, stragglers
 
 PATH, TITLE = "/", "Overview"
@@ -149,7 +148,7 @@ def _alert(title: str, texts: Sequence[Component], color: str) -> Component:
 def _costs(found: TraceFinding) -> str:
     cost = found.cost
     if not cost.is_known:
-        return capitalized(STANDS)
+        return capitalized(found.why_no_cost)
     return (
         f"{cost.mean:.2f} ms per step ({cost.percent:.0f} %; 95 % interval {cost.low:.2f} to "
         f"{cost.high:.2f})"

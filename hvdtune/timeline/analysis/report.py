@@ -12,7 +12,6 @@ import numpy as np
 import pandas as pd
 
 from hvdtune.timeline.analysis.findings import Answer, TraceFinding
-from hvdtune.timeline.analysis.findings.finding import STANDS
 from hvdtune.timeline.analysis.metrics import METRICS, breakdown
 from hvdtune.timeline.model.trace import Trace
 from hvdtune.timeline.reading.clock import clock_table
@@ -107,7 +106,7 @@ def _finding(number: int, found: TraceFinding) -> str:
         f"<strong>{cost.mean:.2f} ms per step</strong> [{cost.low:.2f}, {cost.high:.2f}], "
         f"{cost.percent:.1f} %"
         if cost.is_known
-        else f"<strong>{STANDS}</strong>"
+        else f"<strong>{found.why_no_cost}</strong>"
     )
     return (
         f'<div class="finding"><h3>{number}. {escape(found.summary)}</h3>'

@@ -82,7 +82,7 @@ class File:
 
     Attributes:
         format: "hvdtune", "hvdtune-json", "horovod", "kineto", "nsys", "rocpd",
-            "flight-recorder" or "chrome".
+            "flight-recorder", "nccl-inspector", "nccl-ras" or "chrome".
         around: what surrounds the events in the file: hosts, sizes, versions.
     """
 

@@ -1,15 +1,16 @@
 """Parses one file into rows, whichever of the formats it is that are not hvdtune's own."""
 
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 
 import pyarrow as pa
 
-from hvdtune.timeline.reading.dumps import flight_recorder
+from hvdtune.timeline.reading.dumps import flight_recorder, inspector, ras
 from hvdtune.timeline.reading.json import chrome_json
 from hvdtune.timeline.reading.json.damage import DamageReport
 from hvdtune.timeline.reading.json.parsed import ParsedFile
-from hvdtune.timeline.reading.json.source import Readable, chunks
+from hvdtune.timeline.reading.json.source import GZIP_MAGIC, Readable, chunks
 from hvdtune.timeline.reading.sqlite import profile
 from hvdtune.timeline.reading.sqlite.database import MAGIC
 
@@ -35,9 +36,16 @@ def parse(
     """
     if start.startswith(MAGIC):
         return profile.parse(path, report, sink)
-    head = start[:START_BYTES]
-    if flight_recorder.is_pickle(head) or flight_recorder.recognizes(head):
+    head = _unpacked(start[:START_BYTES])
+    packed = start.startswith(GZIP_MAGIC)
+    if not packed and (flight_recorder.is_pickle(head) or flight_recorder.recognizes(head)):
         return _given(flight_recorder.parse(path, file, start, report), sink)
+    if ras.is_text(head):
+        raise ras.refuse_text(path)
+    if not packed and ras.recognizes(head):
+        return _given(ras.parse(path, file, start, report), sink)
+    if inspector.recognizes(head):
+        return inspector.parse(chunks(file, start, report), report, sink)
     return chrome_json.parse(chunks(file, start, report), report, sink)
 
 
@@ -47,3 +55,13 @@ def _given(parsed: ParsedFile, sink: Callable[[pa.RecordBatch], None] | None) ->
         for batch in parsed.table.to_batches():
             sink(batch)
     return parsed
+
+
+def _unpacked(start: bytes) -> bytes:
+    """The first bytes of a file's text, which may be gzipped."""
+    if not start.startswith(GZIP_MAGIC):
+        return start
+    try:
+        return zlib.decompressobj(31).decompress(start, START_BYTES)
+    except zlib.error:  # what is damaged is told when it is read
+        return start

@@ -38,7 +38,15 @@ OF_RANKS = frozenset(
     }
 )
 # What stands, by what ranks said of their collectives: it costs no time per step.
-OF_STANDSTILL = frozenset({"different-collectives", "missing-call", "incomplete-collective"})
+OF_STANDSTILL = frozenset(
+    {
+        "different-collectives",
+        "missing-call",
+        "incomplete-collective",
+        "rank-gone",
+        "communicator-error",
+    }
+)
 KINDS = (
     OF_RANKS
     | OF_STANDSTILL
@@ -97,7 +105,6 @@ class StepCost:
 
 
 NOT_PER_STEP = StepCost(np.nan, np.nan, np.nan, np.nan)
-STANDS = "the job stands"
 
 
 @dataclass(frozen=True)
@@ -124,6 +131,12 @@ class TraceFinding:
     remedy: str
     knob: str = ""
     confidence: Confidence = "high"
+
+    @property
+    def why_no_cost(self) -> str:
+        """Why no cost is known."""
+        stands = self.kind in OF_STANDSTILL
+        return "the job stands" if stands else "no time per step: steps are not recorded"
 
     def row(self) -> dict[str, Any]:
         """For JSON."""

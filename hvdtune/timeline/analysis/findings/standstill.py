@@ -149,7 +149,7 @@ def _different(group: GroupView) -> Iterator[tuple[int, TraceFinding]]:
                         f"with different {what}"
                     ),
                     evidence=(
-                        f"{_ranks(others)}: {_described(called[others[0]])}",
+                        f"{ranks_named(others)}: {_described(called[others[0]])}",
                         *(f"rank {rank}: {_described(called[rank])}" for rank in odd[:MOST_NAMED]),
                     ),
                     remedy=(
@@ -171,11 +171,11 @@ def _incomplete(group: GroupView, number: int, dumps: Dumps) -> TraceFinding:
         state: [rank for rank, entry in called.items() if entry["state"] == state]
         for state in ("completed", "started", "scheduled")
     }
-    seen = [f"it is {state} on {_ranks(ranks)}" for state, ranks in states.items() if ranks]
+    seen = [f"it is {state} on {ranks_named(ranks)}" for state, ranks in states.items() if ranks]
     seen.append(f"it is {_described(example)}")
     seen += [f"rank {rank} {_last_of(rank, dumps)}" for rank in absent[:MOST_NAMED]]
     if silent:
-        seen.append(f"there is no dump of {_ranks(silent)}: ended, or not able to write one")
+        seen.append(f"there is no dump of {ranks_named(silent)}: ended, or not able to write one")
     if absent or silent:
         guilty = absent or silent
         does = "has" if len(guilty) == 1 else "have"
@@ -184,13 +184,13 @@ def _incomplete(group: GroupView, number: int, dumps: Dumps) -> TraceFinding:
             kind="missing-call",
             ranks=guilty,
             cost=NOT_PER_STEP,
-            summary=f"{_ranks(guilty)} {does} {verb} {operation}"
+            summary=f"{ranks_named(guilty)} {does} {verb} {operation}"
             if absent
-            else f"{_ranks(guilty)} {verb} {operation}",
+            else f"{ranks_named(guilty)} {verb} {operation}",
             evidence=tuple(seen),
             remedy=(
-                f"look at the log and the stack (py-spy dump) of {_ranks(guilty)}: an error, a "
-                "branch that not all ranks take, or data that ran out"
+                f"look at the log and the stack (py-spy dump) of {ranks_named(guilty)}: an error, "
+                "a branch that not all ranks take, or data that ran out"
             ),
             confidence="high" if absent else "low",
         )
@@ -251,7 +251,8 @@ def _described(entry: Entry) -> str:
     return f"{_operation(entry)} of {', '.join(tensors[:4]) or 'no tensor'}{at}"
 
 
-def _ranks(ranks: Sequence[int]) -> str:
+def ranks_named(ranks: Sequence[int]) -> str:
+    """Ranks for a sentence: "rank 3", "ranks 1, 2"."""
     named = ", ".join(map(str, ranks[:MOST_NAMED]))
     more = len(ranks) - MOST_NAMED
     return f"rank{'s' * (len(ranks) > 1)} {named}" + (f" and {more} more" if more > 0 else "")

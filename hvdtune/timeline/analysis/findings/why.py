@@ -1,6 +1,6 @@
 """Asks all rules and ranks what they find."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -10,6 +10,7 @@ from hvdtune.timeline.analysis.findings import (
     buckets,
     exposed,
     late_rank,
+    nccl_reports,
     negotiation,
     network,
     slow_ranks,
@@ -94,6 +95,11 @@ def why(trace: Trace, job: JobMetadata) -> Answer:
     """
     if dumps := standstill.dumps_of(trace):
         return _of_dumps(dumps)
+    if answers := nccl_reports.answers_of(trace):
+        gone = nccl_reports.gone(answers)
+        return _of_nccl(gone, nccl_reports.scope(answers, gone), ())
+    if nccl_reports.is_inspected(trace):
+        return _of_inspector(trace, job)
     if arrivals := arrivals_of(trace):
         return _of_arrivals(arrivals, job)
     missing = tuple(_missing(trace, job))
@@ -136,6 +142,27 @@ def _of_dumps(dumps: standstill.Dumps) -> Answer:
         notes=tuple(standstill.notes(dumps)),
         ranks=tuple(sorted(dumps)),
         scope=standstill.scope(dumps, found),
+    )
+
+
+def _of_inspector(trace: Trace, job: JobMetadata) -> Answer:
+    """The answer of logs that say how long each collective ran on each rank."""
+    table = nccl_reports.durations(trace)
+    if len(table) < FEW_STEPS:
+        shared = f"{counted(len(table), 'collective')} of several ranks"
+        text = f"its logs tell of {shared}, and {FEW_STEPS} are needed: give the logs of all ranks"
+        return Answer("incomplete", missing=(text,), ranks=job.ranks)
+    found = nccl_reports.late(table)
+    whole = f"NCCL's Inspector told of {counted(len(table), 'collective')} of several ranks"
+    return _of_nccl(found, whole if found else f"{whole}: no rank is mostly last", job.ranks)
+
+
+def _of_nccl(found: Sequence[TraceFinding], scope: str, ranks: tuple[int, ...]) -> Answer:
+    return Answer(
+        "found" if found else "nothing",
+        findings=tuple(found[:MOST_FINDINGS]),
+        ranks=ranks,
+        scope=scope,
     )
 
 

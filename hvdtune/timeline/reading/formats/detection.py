@@ -12,6 +12,8 @@ from hvdtune.timeline.reading.formats import (
     horovod,
     hvdtune_json,
     kineto,
+    nccl_inspector,
+    nccl_ras,
 )
 from hvdtune.timeline.reading.formats.gpu_profile import NSYS, ROCPD
 from hvdtune.timeline.reading.json.parsed import ParsedFile
@@ -50,6 +52,8 @@ FORMATS: tuple[Format, ...] = (
     NSYS,
     ROCPD,
     flight_recorder,
+    nccl_inspector,
+    nccl_ras,
     kineto,
     horovod,
     generic,
