@@ -163,3 +163,8 @@ def test_a_damaged_entry_is_counted(tmp_path: Path) -> None:
     trace = open_trace(tmp_path)
     assert len(trace.slices) == 1
     assert any("3 entries are damaged" in text for text in trace.warnings)
+
+
+def test_of_a_dictionary_that_is_not_whole_the_texts_are_kept() -> None:
+    data = pickle.dumps({"a": [1, 2], (1,): 3}, protocol=2)
+    assert plain_pickle.read(data[: data.rindex(b"u.")]).value == {"a": [1, 2]}

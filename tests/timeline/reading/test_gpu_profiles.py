@@ -137,6 +137,15 @@ def test_a_ruined_database_is_refused_in_a_sentence(tmp_path: Path, content: byt
         open_trace(path)
 
 
+def test_a_schema_that_is_damaged_is_refused_in_a_sentence(tmp_path: Path) -> None:
+    path = gpu_databases.nsys(tmp_path / "r.sqlite", {300: 0})
+    path.write_bytes(
+        path.read_bytes().replace(b"CREATE TABLE OSRT_API", b"CREATE \xb4ABLE OSRT_API")
+    )
+    with pytest.raises(TraceFormatError, match="its tables cannot be listed"):
+        open_trace(path)
+
+
 def test_another_database_is_refused(tmp_path: Path) -> None:
     path = gpu_databases.filled(tmp_path / "a.db", "CREATE TABLE trials (start INTEGER);", {})
     with pytest.raises(TraceFormatError, match="no export of nsys's"):

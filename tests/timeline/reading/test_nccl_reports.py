@@ -13,7 +13,7 @@ from hvdtune.timeline.model.job_metadata import job_metadata_of
 from hvdtune.timeline.reading import cache
 from hvdtune.timeline.reading.opening import open_light
 from tests.kit.nccl_reports import NOW_US, line, ras_rank, write_inspector, write_ras
-from tests.kit.traces import rows
+from tests.kit.traces import event, rows, write
 
 
 def answer_of(path, read=open_trace):  # type: ignore[no-untyped-def]
@@ -137,3 +137,12 @@ def test_an_answer_for_people_is_refused_with_what_to_do(tmp_path: Path) -> None
     path.write_text("NCCL version 2.28.9 compiled with CUDA 12.8\n\nJob summary\n===========\n")
     with pytest.raises(TraceFormatError, match="ncclras -f json"):
         open_trace(path)
+
+
+@pytest.mark.parametrize("key", ["nsys", "rocpd", "flight_recorder", "nccl_inspector", "nccl_ras"])
+@pytest.mark.parametrize("said", [5, {}, {"rank": "x", "ranks": 5, "communicators": [1]}])
+def test_a_trace_that_only_says_so_opens_all_the_same(tmp_path: Path, key: str, said) -> None:  # type: ignore[no-untyped-def]
+    path = write(tmp_path / "t.json", event("X", 5, dur=2), **{key: said})
+    trace = open_trace(path)
+    assert len(trace.slices) == 1
+    assert why(trace, job_metadata_of(trace)).verdict == "incomplete"

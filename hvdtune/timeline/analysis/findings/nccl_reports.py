@@ -32,6 +32,8 @@ def durations(trace: Trace) -> pd.DataFrame:
         not tell of it.
     """
     events = trace.events[trace.events["kind"].isin(COLLECTIVES)]
+    if events.empty:
+        return pd.DataFrame()
     where = events["name"].astype(str).str.partition(" ")
     rows = pd.DataFrame(
         {

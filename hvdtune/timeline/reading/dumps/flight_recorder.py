@@ -29,6 +29,38 @@ _STATES: Final = ("scheduled", "started", "completed")
 _MAX_TENSORS, _MAX_DIMENSIONS, _MAX_TEXT, _MAX_FRAMES = 64, 16, 300, 64
 
 
+class _Group(msgspec.Struct):
+    description: str
+    ranks: list[int]
+
+
+class _Entry(msgspec.Struct):
+    group: str
+    seq: int
+    p2p: bool
+    op: str
+    state: str
+    input: list[list[int]]
+    dtypes: list[str]
+    created_ns: int
+    called_at: str
+
+
+class _Dump(msgspec.Struct):
+    rank: int
+    groups: dict[str, _Group]
+    entries: list[_Entry]
+
+
+def is_told(said: Any) -> bool:
+    """Whether what surrounds a trace is what `parse` says of a dump: an export may be anybody's."""
+    try:
+        msgspec.convert(said, type=_Dump)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return False
+    return True
+
+
 def is_pickle(start: bytes) -> bool:
     """Whether a file that begins so is a pickle of one of the protocols in use."""
     return len(start) > 1 and start[0] == 0x80 and 2 <= start[1] <= 5

@@ -135,7 +135,8 @@ class _Machine:
             if isinstance(outer, list):
                 outer.extend(values)
             elif isinstance(outer, dict):
-                outer.update(_pairs(values[: len(values) // 2 * 2]))
+                pairs = zip(values[::2], values[1::2], strict=False)
+                outer.update({key: value for key, value in pairs if isinstance(key, str | int)})
         return self.stack[0] if self.stack else None
 
 

@@ -58,6 +58,15 @@ def recognizes(start: bytes) -> bool:
     return bool(_START.match(start)) and b'"communicators' in start
 
 
+def is_told(said: Any) -> bool:
+    """Whether what surrounds a trace is what `parse` says of an answer."""
+    try:
+        msgspec.convert(said, type=_Answer)
+    except (msgspec.MsgspecError, ValueError, RecursionError):
+        return False
+    return True
+
+
 def is_text(start: bytes) -> bool:
     """Whether a file that begins so is an answer as text, which is for people."""
     return start.startswith(b"NCCL version") and b"Job summary" in start

@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from hvdtune.timeline.model.slices import kind_column
-from hvdtune.timeline.reading.dumps.flight_recorder import KEY
+from hvdtune.timeline.reading.dumps.flight_recorder import KEY, is_told
 from hvdtune.timeline.reading.formats.frame import kinds_of_frame
 from hvdtune.timeline.reading.json.parsed import ParsedFile
 
@@ -25,7 +25,7 @@ _COLLECTIVE = re.compile(
 
 def recognizes(parsed: ParsedFile) -> bool:
     """Whether PyTorch wrote it."""
-    return isinstance(parsed.around.get(KEY), dict)
+    return is_told(parsed.around.get(KEY))
 
 
 def finish(frame: pd.DataFrame, parsed: ParsedFile) -> dict[int, dict[str, Any]]:
@@ -35,8 +35,7 @@ def finish(frame: pd.DataFrame, parsed: ParsedFile) -> dict[int, dict[str, Any]]
     frame["rank"] = np.full(len(frame), rank, np.int32)
     frame["tensor"] = frame["name"]
     said = parsed.around[KEY]
-    groups = said.get("groups")
-    ranks = [0, *(rank for each in (groups or {}).values() for rank in each.get("ranks", ()))]
+    ranks = [0, *(rank for each in said["groups"].values() for rank in each["ranks"])]
     return {rank: {"size": max(*ranks, rank) + 1, KEY: said}}
 
 
@@ -57,5 +56,5 @@ def origin_unix_ns(parsed: ParsedFile) -> int | None:
 
 
 def _rank(parsed: ParsedFile) -> int:
-    rank = parsed.around[KEY].get("rank")
-    return rank if isinstance(rank, int) and 0 <= rank < 2**31 else -1
+    rank: int = parsed.around[KEY]["rank"]
+    return rank if 0 <= rank < 2**31 else -1

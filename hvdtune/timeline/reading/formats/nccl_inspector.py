@@ -32,8 +32,11 @@ def finish(frame: pd.DataFrame, parsed: ParsedFile) -> dict[int, dict[str, Any]]
     sorts = frame["tid"].astype(str) + " " + frame["name"].astype(str)
     codes, texts = pd.factorize(sorts)
     frame["tensor"] = categories_of([str(text) for text in texts] or [""], codes)
-    known = {"size": said.get("size"), "host": said.get("host")}
-    return {rank: {key: value for key, value in known.items() if value}}
+    known = {}
+    for key, sort in (("size", int), ("host", str)):
+        if isinstance(said.get(key), sort) and said[key]:
+            known[key] = said[key]
+    return {rank: known}
 
 
 def kind(name: str, category: str) -> str:

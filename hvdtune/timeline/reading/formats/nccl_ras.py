@@ -4,7 +4,7 @@ from typing import Any
 
 import pandas as pd
 
-from hvdtune.timeline.reading.dumps.ras import KEY
+from hvdtune.timeline.reading.dumps.ras import KEY, is_told
 from hvdtune.timeline.reading.json.parsed import ParsedFile
 
 NAME = "nccl-ras"
@@ -15,13 +15,13 @@ infer_events = None
 
 def recognizes(parsed: ParsedFile) -> bool:
     """Whether NCCL's RAS wrote it."""
-    return isinstance(parsed.around.get(KEY), dict)
+    return is_told(parsed.around.get(KEY))
 
 
 def finish(frame: pd.DataFrame, parsed: ParsedFile) -> dict[int, dict[str, Any]]:
     """The answer is kept with rank 0, whoever was asked."""
     said = parsed.around[KEY]
-    sizes = [each.get("size", 0) for each in said.get("communicators", ())]
+    sizes = [each["size"] for each in said["communicators"]]
     return {0: {"size": max(sizes, default=0), KEY: said}}
 
 

@@ -12,6 +12,8 @@ from hvdtune.errors import TraceFormatError
 from hvdtune.timeline.reading.json.damage import DamageReport
 
 MAGIC: Final = b"SQLite format 3\0"
+# SQLite may name damaged texts in its errors, which Python then cannot decode.
+_DAMAGED: Final = (sqlite3.DatabaseError, UnicodeError)
 _ROWS_PER_BATCH: Final = 1 << 15
 _NAME: Final = re.compile(r"\w{1,200}", re.ASCII)
 
@@ -58,7 +60,7 @@ class ProfileDatabase:
             for rows in self._fetched(f'SELECT {said} FROM "{table}" ORDER BY rowid'):
                 last = rows[-1][0]
                 yield [row[1:] for row in rows]
-        except sqlite3.DatabaseError as error:
+        except _DAMAGED as error:
             failure = error
         if failure is None:
             return
@@ -71,7 +73,7 @@ class ProfileDatabase:
                     yield [row[1:] for row in own]
                 if len(own) < len(rows):
                     break
-        except sqlite3.DatabaseError:
+        except _DAMAGED:
             pass  # the place that is damaged, from its other side
         begin = f"row {max(last, 0) + 1}"
         until = "the end" if first is None else f"row {first - 1}"
@@ -87,7 +89,7 @@ class ProfileDatabase:
                 if len(rows) == _ROWS_PER_BATCH:
                     yield rows
                     rows = []
-        except sqlite3.DatabaseError:
+        except _DAMAGED:
             if rows:
                 yield rows
             raise
@@ -103,7 +105,7 @@ class ProfileDatabase:
         """How many rows a table has; 0 where it cannot be read."""
         try:
             (count,) = self._connection.execute(f'SELECT COUNT(*) FROM "{table}"').fetchone()
-        except sqlite3.DatabaseError as error:
+        except _DAMAGED as error:
             self._report.problem(f"table {table} cannot be read ({error})")
             return 0
         return int(count)
@@ -147,7 +149,7 @@ def opened_database(path: Path, report: DamageReport) -> Iterator[ProfileDatabas
         connection.execute("PRAGMA trusted_schema = OFF")
         try:
             database = ProfileDatabase(connection, report)
-        except sqlite3.DatabaseError as error:
+        except _DAMAGED as error:
             text = f"{path}: no SQLite database, or damaged: its tables cannot be listed ({error})"
             raise TraceFormatError(text, str(path), 0) from error
         yield database
