@@ -4,6 +4,7 @@
 #include <numeric>
 #include <vector>
 
+#include "base/copy.h"
 #include "collective/group_shape.h"
 #include "collective/pipeline.h"
 #include "collective/rank_blocks.h"
@@ -93,8 +94,9 @@ void allgather_shared(Group& group, uint8_t* output, std::span<const size_t> blo
     group.observe(Phase::kUnpack, copied - mine, [&] {
       for (int rank = 0; rank < group.size(); ++rank) {
         if (rank == group.rank()) continue;
-        copy_bytes(blocks.at(rank) + begin, arena.slot(rank, buffer_index),
-                   blocks.part(rank, begin, step));
+        copy_part(blocks.at(rank) + begin, arena.slot(rank, buffer_index),
+                  blocks.part(rank, begin, step),
+                  blocks.longest() * static_cast<size_t>(group.size()));
       }
     });
   }

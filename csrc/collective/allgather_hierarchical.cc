@@ -1,6 +1,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/copy.h"
 #include "collective/allgather.h"
 #include "collective/pipeline.h"
 #include "collective/rank_blocks.h"

@@ -1,8 +1,10 @@
 #include "collective/alltoall.h"
 
 #include <algorithm>
+#include <numeric>
 #include <vector>
 
+#include "base/copy.h"
 #include "base/failpoint.h"
 #include "collective/group_shape.h"
 #include "collective/rank_blocks.h"
@@ -12,6 +14,11 @@ namespace {
 
 // After each a rank that was given up is told so.
 constexpr size_t kPieceBytes = size_t{256} << 10;
+
+constexpr size_t kLine = 64;
+
+// Blocks up to here fit into a link, whose sender need not wait for the one that receives.
+constexpr size_t kLinkBytes = size_t{256} << 10;
 
 // What a rank shows at the start of its slot: whether it reaches all others' memory, and where its
 // block for each rank begins, in its process.
@@ -36,14 +43,19 @@ bool is_worth_peer_copies(size_t bytes, int ranks, const HostCosts& costs) {
   return peer_ns < 2 * kib * costs.far_copy_ns;
 }
 
+size_t sum_of(std::span<const size_t> bytes) {
+  return std::accumulate(bytes.begin(), bytes.end(), size_t{0});
+}
+
 void copy_own(Group& group, const uint8_t* input, std::span<const size_t> send_bytes,
               uint8_t* output, std::span<const size_t> recv_bytes) {
   const size_t mine = send_bytes[static_cast<size_t>(group.rank())];
   if (mine == 0) return;
   const RankBlocks<const uint8_t> sent(input, send_bytes);
   const RankBlocks<uint8_t> received(output, recv_bytes);
-  group.observe(Phase::kPack, mine,
-                [&] { copy_bytes(received.at(group.rank()), sent.at(group.rank()), mine); });
+  group.observe(Phase::kPack, mine, [&] {
+    copy_part(received.at(group.rank()), sent.at(group.rank()), mine, sum_of(recv_bytes));
+  });
 }
 
 }  // namespace
@@ -105,6 +117,44 @@ bool alltoall_shared(Group& group, const uint8_t* input, std::span<const size_t>
   return true;
 }
 
+bool alltoall_slots(Group& group, const uint8_t* input, std::span<const size_t> send_bytes,
+                    uint8_t* output, std::span<const size_t> recv_bytes, size_t longest_bytes,
+                    size_t chunk_bytes) {
+  GroupArena& arena = *group.arena();
+  const auto ranks = static_cast<size_t>(group.size());
+  const size_t step = std::min(chunk_bytes, arena.slot_bytes()) / ranks / kLine * kLine;
+  if (step == 0) return false;
+  const auto place = [&](int from, int buffer_index, int to) {
+    return arena.slot(from, buffer_index) + step * static_cast<size_t>(to);
+  };
+  const int me = group.rank();
+  const RankBlocks<const uint8_t> sent(input, send_bytes);
+  const RankBlocks<uint8_t> received(output, recv_bytes);
+  const size_t whole = sum_of(recv_bytes);
+  copy_own(group, input, send_bytes, output, recv_bytes);
+  for (size_t begin = 0; begin < longest_bytes; begin += step) {
+    const int buffer_index = group.next_buffer_index();
+    group.observe(Phase::kPack, step * (ranks - 1), [&] {
+      for (int rank = 0; rank < group.size(); ++rank) {
+        if (rank == me) continue;
+        copy_bytes(place(me, buffer_index, rank), sent.at(rank) + begin,
+                   sent.part(rank, begin, step));
+      }
+    });
+    // A slot is filled again two rounds on: all have then met after they read it.
+    group.host_barrier();
+    group.observe(Phase::kUnpack, step * (ranks - 1), [&] {
+      for (int rank = 0; rank < group.size(); ++rank) {
+        if (rank == me) continue;
+        copy_part(received.at(rank) + begin, place(rank, buffer_index, me),
+                  received.part(rank, begin, step), whole);
+      }
+    });
+  }
+  group.leave();
+  return true;
+}
+
 void alltoall_by(Algorithm algorithm, Group& group, const uint8_t* input,
                  std::span<const size_t> send_bytes, uint8_t* output,
                  std::span<const size_t> recv_bytes) {
@@ -116,14 +166,20 @@ void alltoall_by(Algorithm algorithm, Group& group, const uint8_t* input,
 }
 
 void alltoall(Group& group, const uint8_t* input, std::span<const size_t> send_bytes,
-              uint8_t* output, std::span<const size_t> recv_bytes, size_t total_bytes,
+              uint8_t* output, std::span<const size_t> recv_bytes, const AllBlocks& all,
               const Setting& setting) {
-  Algorithm algorithm = choose(OpType::kAlltoall, total_bytes, shape_of(group), setting);
-  const size_t each = total_bytes / static_cast<size_t>(group.size());
-  if (algorithm == Algorithm::kShared && !is_worth_peer_copies(each, group.size(), group.costs())) {
-    algorithm = Algorithm::kDirect;
+  const Algorithm algorithm = choose(OpType::kAlltoall, all.total_bytes, shape_of(group), setting);
+  if (algorithm != Algorithm::kShared) {
+    return alltoall_by(algorithm, group, input, send_bytes, output, recv_bytes);
   }
-  alltoall_by(algorithm, group, input, send_bytes, output, recv_bytes);
+  const size_t each = all.total_bytes / static_cast<size_t>(group.size());
+  const bool is_done =
+      (is_worth_peer_copies(each, group.size(), group.costs()) &&
+       alltoall_shared(group, input, send_bytes, output, recv_bytes)) ||
+      (all.longest_bytes > kLinkBytes &&
+       alltoall_slots(group, input, send_bytes, output, recv_bytes, all.longest_bytes,
+                      static_cast<size_t>(setting.chunk_bytes)));
+  if (!is_done) alltoall_direct(group, input, send_bytes, output, recv_bytes);
 }
 
 }  // namespace hvdtune

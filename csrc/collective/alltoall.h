@@ -11,11 +11,17 @@
 
 namespace hvdtune {
 
+// Of all ranks' blocks, those for themselves included: what they are together, and the longest one.
+struct AllBlocks {
+  size_t total_bytes = 0;
+  size_t longest_bytes = 0;
+};
+
 // `input` holds the blocks for rank 0, 1, ... one after the other, `output` receives those from
-// rank 0, 1, ... A rank's send_bytes[j] is rank j's recv_bytes for it; `total_bytes` is what all
-// ranks send together, themselves included. Input and output do not overlap.
+// rank 0, 1, ... A rank's send_bytes[j] is rank j's recv_bytes for it. Input and output do not
+// overlap.
 void alltoall(Group& group, const uint8_t* input, std::span<const size_t> send_bytes,
-              uint8_t* output, std::span<const size_t> recv_bytes, size_t total_bytes,
+              uint8_t* output, std::span<const size_t> recv_bytes, const AllBlocks& all,
               const Setting& setting);
 void alltoall_by(Algorithm algorithm, Group& group, const uint8_t* input,
                  std::span<const size_t> send_bytes, uint8_t* output,
@@ -31,5 +37,12 @@ void alltoall_direct(Group& group, const uint8_t* input, std::span<const size_t>
 // with nothing done, where some rank cannot reach some other's memory.
 bool alltoall_shared(Group& group, const uint8_t* input, std::span<const size_t> send_bytes,
                      uint8_t* output, std::span<const size_t> recv_bytes);
+
+// One host, in rounds: each rank puts a part of each block into its slot, they meet, each takes
+// what is for it out of the others'. Two copies, as through links, but no turns between the two.
+// False, with nothing done, where a slot has not one line for each rank.
+bool alltoall_slots(Group& group, const uint8_t* input, std::span<const size_t> send_bytes,
+                    uint8_t* output, std::span<const size_t> recv_bytes, size_t longest_bytes,
+                    size_t chunk_bytes);
 
 }  // namespace hvdtune

@@ -3,16 +3,10 @@
 
 #include <algorithm>
 #include <cstddef>
-#include <cstring>
 #include <span>
 #include <vector>
 
 namespace hvdtune {
-
-// For blocks that may be empty, and so be nowhere.
-inline void copy_bytes(void* to, const void* from, size_t bytes) {
-  if (bytes > 0) std::memcpy(to, from, bytes);
-}
 
 template <typename Byte>
 class RankBlocks {

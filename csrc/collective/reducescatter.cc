@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/copy.h"
 #include "collective/group_shape.h"
 #include "collective/pipeline.h"
 #include "collective/rank_blocks.h"

@@ -346,10 +346,12 @@ void Executor::Execution::alltoall() const {
                .from_ranks = recv_bytes})) {
     return;
   }
-  const auto all_rows =
-      std::accumulate(response.first_dims.begin(), response.first_dims.end(), int64_t{0});
-  hvdtune::alltoall(group, input, send_bytes, output, recv_bytes,
-                    static_cast<size_t>(all_rows) * row_bytes, setting);
+  const std::vector<int64_t>& all_rows = response.first_dims;
+  const auto sum = std::accumulate(all_rows.begin(), all_rows.end(), int64_t{0});
+  const int64_t longest = *std::ranges::max_element(all_rows);
+  hvdtune::alltoall(
+      group, input, send_bytes, output, recv_bytes,
+      {static_cast<size_t>(sum) * row_bytes, static_cast<size_t>(longest) * row_bytes}, setting);
 }
 
 // The first ranks get one row more where rows cannot be divided evenly, as in Horovod.

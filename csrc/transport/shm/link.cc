@@ -12,6 +12,7 @@
 #include <string>
 #include <utility>
 
+#include "base/copy.h"
 #include "base/failpoint.h"
 #include "base/status.h"
 
@@ -105,8 +106,8 @@ size_t ShmLink::try_recv(void* data, size_t bytes) {
   const uint64_t offset = position % kRingBytes;
   const uint64_t first = std::min(take, kRingBytes - offset);
   auto* to = static_cast<uint8_t*>(data);
-  std::memcpy(to, in_.bytes.data() + offset, first);
-  std::memcpy(to + first, in_.bytes.data(), take - first);
+  copy_part(to, in_.bytes.data() + offset, first, bytes);
+  copy_part(to + first, in_.bytes.data(), take - first, bytes);
   FAILPOINT_ON("shm/read", doorbell_.fd());
   in_.read.store(position + take, std::memory_order_seq_cst);
   if (in_.writer_sleeps.load(std::memory_order_seq_cst) != 0 &&

@@ -3,6 +3,7 @@
 // algorithms whose sums have the canonical order. contract_test.cc draws the cases.
 #pragma once
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
 #include <iostream>
@@ -341,6 +342,15 @@ inline void check_alltoall(Set& set, const Case& c) {
       alltoall_by(algorithm, group, inputs[rank].data(), sizes[rank], output.data(), receive);
       if (output != expected) fail_case(c, place, name_of(algorithm));
     }
+    if (place.hosts > 1 || !place.shared) return;
+    size_t longest = 0;
+    for (const std::vector<size_t>& row : sizes) {
+      longest = std::max(longest, *std::ranges::max_element(row));
+    }
+    Buffer output(expected.size(), 0xff);
+    const bool is_done = alltoall_slots(group, inputs[rank].data(), sizes[rank], output.data(),
+                                        receive, longest, c.chunk_bytes);
+    if (is_done && output != expected) fail_case(c, place, "slots");
   });
 }
 

@@ -1,4 +1,6 @@
 // Collectives whose blocks differ in size from rank to rank.
+#include <algorithm>
+
 #include "check.h"
 #include "collective/alltoall.h"
 #include "collective/naive.h"
@@ -41,12 +43,15 @@ TEST(alltoall_moves_every_block_to_its_place) {
         input.insert(input.end(), send.back(), block_value(rank, other));
         expected.insert(expected.end(), recv.back(), block_value(other, rank));
       }
-      size_t total = 0;
+      AllBlocks all;
       for (int from = 0; from < group.size(); ++from) {
-        for (int to = 0; to < group.size(); ++to) total += block_bytes(from, to);
+        for (int to = 0; to < group.size(); ++to) {
+          all.total_bytes += block_bytes(from, to);
+          all.longest_bytes = std::max(all.longest_bytes, block_bytes(from, to));
+        }
       }
       Buffer output(expected.size());
-      alltoall(group, input.data(), send, output.data(), recv, total, Setting{});
+      alltoall(group, input.data(), send, output.data(), recv, all, Setting{});
       CHECK(output == expected);
     });
   }
