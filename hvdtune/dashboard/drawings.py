@@ -43,8 +43,9 @@ def _trials(run: RunView, theme: Theme) -> go.Figure:
 def _verification(run: RunView, theme: Theme) -> go.Figure:
     if run.study is None:
         return empty_figure(theme, 320)
-    interval = run.study.verdict.interval_percent if run.study.verdict else None
-    return verification_figure(run.study.verification, interval, theme)
+    verdict = run.study.verdict
+    interval, scope = (None, "") if verdict is None else (verdict.interval_percent, verdict.scope)
+    return verification_figure(run.study.verification, interval, theme, scope)
 
 
 def _incumbent(run: RunView, theme: Theme) -> go.Figure:

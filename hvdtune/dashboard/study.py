@@ -32,7 +32,8 @@ _PAIR_COLUMNS = [
 
 @dataclass(frozen=True)
 class VerdictSummary:
-    """The study's one-line result; `interval_percent` is the 95 % interval of the gain.
+    """The study's one-line result; `interval_percent` is the 95 % interval of the gain, and `scope`
+    says whether that is over launches.
 
     `in_use` says which setting is used; `is_unproved` that it is another than the default without
     being proved faster.
@@ -47,6 +48,7 @@ class VerdictSummary:
     in_use: str = ""
     is_unproved: bool = False
     advice: str = ""
+    scope: str = ""
 
 
 @dataclass(frozen=True)
@@ -54,10 +56,10 @@ class StudyFrames:
     """One study.
 
     trials: trial, state (complete | pruned | failed | running | waiting), believed_percent with its
-    range (believed_low_percent, believed_high_percent; nan before the search has ended and
-    of hopeless settings), gain_percent (the reading), spread_percent (STANDARD_ERRORS standard
-    errors), pairs, reason, values (knob -> value), steps
-    (that were measured until it ended).
+    range (believed_low_percent, believed_high_percent; over launches, nan before the search has
+    ended and of hopeless settings), gain_percent (the reading), spread_percent (STANDARD_ERRORS
+    standard errors), pairs, reason, values (knob -> value), steps (that were measured until it
+    ended).
     verification: pair, launch, trial (-1: of none), gain_percent, setting_step_ms,
     reference_step_ms, steps, order.
     noise_floor_percent: of the default against itself, over noise_floor_pairs pairs.
@@ -265,7 +267,14 @@ def _verdict(stored: Mapping[str, Any]) -> VerdictSummary:
         advice=str(stored.get("advice", "")),
         improved=bool(stored.get("improved", stored.get("kind") == "improved")),
         interval_percent=None if interval is None else (float(interval[0]), float(interval[1])),
+        scope=_scope(stored.get("launches")),
     )
+
+
+def _scope(launches: object) -> str:
+    from hvdtune.tuner.stats.verdict import scope_of
+
+    return scope_of(launches) if isinstance(launches, int) and launches else ""
 
 
 def _floor(stored: Mapping[str, Any]) -> tuple[float, int] | None:

@@ -42,10 +42,10 @@ _ASIDE |= {"queue_p50_ms": 3}
 _TRIAL_HEADERS = {
     "trial": "Trial",
     "state": "State",
-    "believed_percent": "Believed (%)",
+    "believed_percent": "Believed over launches (%)",
     "believed_low_percent": "at least (%)",
     "believed_high_percent": "at most (%)",
-    "gain_percent": "Reading (%)",
+    "gain_percent": "Reading in its launch (%)",
     "spread_percent": "+/- 2 s.e. (%)",
     "pairs": "Pairs",
     "reason": "Reason",

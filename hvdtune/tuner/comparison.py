@@ -22,6 +22,7 @@ from hvdtune.tuner.results.study_report import render_comparison, render_floor
 from hvdtune.tuner.search.context import StudyContext
 from hvdtune.tuner.search.verification import prove, verify
 from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.stats.estimates import pace
 from hvdtune.tuner.stats.noise_floor import NoiseFloor, judge_noise_floor
 from hvdtune.tuner.stats.verdict import A_AND_B, Verdict
 from hvdtune.tuner.storage.pair_log import PairLog
@@ -230,7 +231,7 @@ def _which_is_faster(name: str, first: Setting, verdict: Verdict) -> str:
             f"(95 % CI, {basis})"
         )
     return (
-        f"it cannot be told which is faster: training {b} is {_pace(low)} to {_pace(high)} than "
+        f"it cannot be told which is faster: training {b} is {pace(low)} to {pace(high)} than "
         f"{a} (95 % CI, {basis})"
     )
 
@@ -238,10 +239,6 @@ def _which_is_faster(name: str, first: Setting, verdict: Verdict) -> str:
 def _inverse(percent: float) -> float:
     """How much faster A is than B, in percent, where B is so much faster than A."""
     return 100 * (1 / (1 + percent / 100) - 1)
-
-
-def _pace(percent: float) -> str:
-    return f"{abs(percent):.1f} % {'faster' if percent >= 0 else 'slower'}"
 
 
 def _shape(runner: PairRunner) -> BlockShape:

@@ -41,7 +41,7 @@ from hvdtune.tuner.search.verification import prove
 from hvdtune.tuner.space.search_space import ALL_SCOPES, LIVE_SCOPES, Space, describe
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.estimates import to_percent
-from hvdtune.tuner.stats.posterior import belief_of
+from hvdtune.tuner.stats.posterior import Posterior, belief_of
 from hvdtune.tuner.stats.verdict import Verdict, nothing_verified, verdict_document
 from hvdtune.tuner.storage.study_store import StudyStore
 from hvdtune.tuner.storage.trial_timelines import TrialTimelines
@@ -55,7 +55,10 @@ _NOISY = 2.0
 
 @dataclass(frozen=True)
 class AfterVerdict:
-    """The training that goes on with a verdict, and the study that may be opened again."""
+    """The training that goes on with a verdict, and the study that may be opened again.
+
+    `prior` is what is believed of the verdict's setting in this launch, None of the default.
+    """
 
     job: RunningJob
     verdict: Verdict
@@ -63,6 +66,7 @@ class AfterVerdict:
     run: ResumableRun
     space: Space
     run_dir: Path
+    prior: Posterior | None = None
 
 
 @dataclass(frozen=True)
@@ -137,12 +141,12 @@ def tune(
             traces=study.traces,
             steps=options.step_budget,
         )
-        context, verdict = _run_or_leave(runner, store, options, study, run_dir)
+        context, verdict, prior = _run_or_leave(runner, store, options, study, run_dir)
         job = run.detach(verdict.setting, revive=True)
         reporter.phase("done", f"{verdict.text}; {verdict.in_use}")
         resumable = run.resumable
         if after is not None and job is not None and resumable is not None:
-            after(AfterVerdict(job, verdict, context, resumable, store.space, run_dir))
+            after(AfterVerdict(job, verdict, context, resumable, store.space, run_dir, prior))
     return TuneResult(verdict, job)
 
 
@@ -155,7 +159,7 @@ def follow(job: RunningJob) -> ExitStatus:
 
 def _run_or_leave(
     runner: PairRunner, store: StudyStore, options: TuneOptions, study: Study, run_dir: Path
-) -> tuple[StudyContext, Verdict]:
+) -> tuple[StudyContext, Verdict, Posterior | None]:
     """Run as `_run` does; if that fails, the training gets the default before the error is raised.
 
     Stopped from outside, the tuner stops the run.
@@ -182,7 +186,7 @@ def _run_or_leave(
 
 def _run(
     runner: PairRunner, store: StudyStore, options: TuneOptions, study: Study, run_dir: Path
-) -> tuple[StudyContext, Verdict]:
+) -> tuple[StudyContext, Verdict, Posterior | None]:
     runner.reporter.phase("start", "starting the script")
     try:
         shape = _shape(runner, store)
@@ -205,13 +209,13 @@ def _run(
         goes_on = False
         cut_short = _cut_short(store)
         verdict = _unproved(context, f"nothing is proved: {cut_short}", cut_short)
-    found = posteriors(context, store) if len(options.objectives) == 1 else {}
-    verdict = with_choice(context, store, verdict, found)
+    found = posteriors(context, store, verdict.candidate) if len(options.objectives) == 1 else {}
+    verdict = with_choice(context, store, verdict, found, goes_on=goes_on)
     verdict = explained(verdict, runner.default, goes_on=goes_on)
     if study.membership:
         text = f"with {study.membership}: {verdict.text}"
         verdict = dataclasses.replace(verdict, text=text, membership=study.membership)
-    beliefs = {number: belief_of(posterior) for number, posterior in found.items()}
+    beliefs = {number: belief_of(each.over_launches) for number, each in found.items()}
     store.set("beliefs", msgspec.to_builtins(beliefs, str_keys=True))
     store.set("verdict", json.dumps(verdict_document(verdict)))
     report = render_report(
@@ -220,7 +224,9 @@ def _run(
     report += "\n" + render_search(store, runner, verdict.candidate)
     known, job = study.fingerprint, runner.run.job_info
     write_results(run_dir, verdict, runner.default, known, job, report)
-    return context, verdict
+    settings = {trial.number: trial.setting for trial in store.trials()}
+    here = (each.here for number, each in found.items() if settings[number] == verdict.setting)
+    return context, verdict, next(here, None)
 
 
 def _take_script_knobs(

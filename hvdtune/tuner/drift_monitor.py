@@ -31,7 +31,7 @@ from hvdtune.tuner.stats.choice import is_better_bet
 from hvdtune.tuner.stats.confidence_sequence import interval_at_any_time
 from hvdtune.tuner.stats.cusum import Change, Drift
 from hvdtune.tuner.stats.estimates import estimate, signed_rank_p, to_percent
-from hvdtune.tuner.stats.posterior import Posterior, posterior_from, posterior_of
+from hvdtune.tuner.stats.posterior import Posterior, posterior_of
 
 DRIFT_FILE: Final = "drift.jsonl"
 _POLL_S: Final = 0.5
@@ -56,7 +56,7 @@ class _Proof:
     def __str__(self) -> str:
         low, high = self.ci_percent
         return (
-            f"{self.gain_percent:+.1f} % [{low:.1f}, {high:.1f}] 99 % CI, "
+            f"{self.gain_percent:+.1f} % [{low:.1f}, {high:.1f}] 99 % CI in this launch, "
             f"{counted(self.pairs, 'pair')}"
         )
 
@@ -95,8 +95,7 @@ class _Watcher:
         self._runner, self._run = training.context.runner, training.run
         self._good: Setting = training.verdict.setting
         self._is_proved = training.verdict.improved
-        expected = training.verdict.expected
-        self._prior = None if expected is None else posterior_from(expected)
+        self._prior = None if self._is_proved else training.prior
         self._probes: list[float] = []
         self._since_probe_s = 0.0
         self.begin()
@@ -153,11 +152,13 @@ class _Watcher:
             return f"{setting}: {failure}: back to the default"
         self._rest(0.0)
         found = interval_at_any_time(self._probes)
-        basis = f"95 % CI at any time, {counted(found.n, 'pair')}, this launch"
+        basis = f"95 % CI at any time, {counted(found.n, 'pair')}"
         if found.low > 0:
             self._is_proved = True
             gain, low, high = (to_percent(each) for each in (found.mean, found.low, found.high))
-            return f"{setting}, proved: {gain:+.1f} % [{low:.1f}, {high:.1f}] {basis}"
+            return (
+                f"{setting}, proved in this launch: {gain:+.1f} % [{low:.1f}, {high:.1f}] {basis}"
+            )
         if is_better_bet(prior.given(estimate(self._probes))):
             return ""
         self._adopt(self._runner.default)

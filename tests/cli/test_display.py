@@ -42,11 +42,11 @@ def test_the_headline_says_where_the_study_stands(progress, text):
                 steps_per_s=52.13,
                 best_gain_percent=4.0,
             ),
-            "cycle_time_ms=5  +3.2 +- 1.1 % (4 pairs)  52.1 steps/s  best so far +4.0 %",
+            "cycle_time_ms=5  +3.2 +- 1.1 % (4 pairs)  52.1 steps/s  best reading so far +4.0 %",
         ),
         (
             StudyProgress("search", setting=_SLOW, best_gain_percent=-7.5),
-            "cycle_time_ms=5  best so far the default",
+            "cycle_time_ms=5  best reading so far the default",
         ),
     ],
 )
@@ -67,7 +67,7 @@ def test_plain_lines_come_per_trial_and_per_message(capfd):
     assert capfd.readouterr().err.splitlines() == [
         "hvdtune: search, trial 0/2, launch 0, 0s left: up to 2 trials",
         "hvdtune: search, trial 1/2, launch 0, 0s left: cycle_time_ms=5  +1.0 % (3 pairs)  "
-        "best so far +1.0 %",
+        "best reading so far +1.0 %",
         "hvdtune: search, trial 1/2, launch 0, 0s left: crashed",
         "    boom",
     ]

@@ -65,12 +65,15 @@ def test_what_is_believed_stands_beside_the_reading(study, run_dir):
     _, out, _ = study("show", "train-1")
     lines = out.splitlines()
     head = next(index for index, line in enumerate(lines) if line.startswith("trial"))
-    assert lines[head].split()[2:5] == ["believed", "range", "reading"]
+    assert lines[head].split()[2:8] == ["believed", "95", "%", "over", "launches", "reading"]
     assert lines[head + 1].split()[2:6] == ["0", "%", "by", "definition"]
     assert lines[head + 2].split()[2:9] == ["+1.2", "%", "-0.4", "to", "+2.8", "+5.1", "%"]
     assert f"verdict: {VERDICT['text']}\nin use: X\nUse X.\n" in out
     _, out, _ = study("show", "train-1", "--json")
-    assert [trial["belief"] for trial in json.loads(out)["trials"]] == [None, belief]
+    assert [trial["belief"] for trial in json.loads(out)["trials"]] == [
+        None,
+        {**belief, "scope": "over launches", "others_percent": None},
+    ]
 
 
 def test_each_further_objective_has_a_column(study, tmp_path):

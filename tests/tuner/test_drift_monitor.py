@@ -11,7 +11,7 @@ from hvdtune.tuner.controller import AfterVerdict, tune
 from hvdtune.tuner.drift_monitor import DRIFT_FILE, watch
 from hvdtune.tuner.measure.progress import StudyProgress
 from hvdtune.tuner.space.tune_options import TuneOptions
-from hvdtune.tuner.stats.posterior import Belief
+from hvdtune.tuner.stats.posterior import Belief, Posterior
 from hvdtune.tuner.storage.study_reader import read_study
 from hvdtune.tuner.study import Study
 from tests.kit.simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster
@@ -124,7 +124,7 @@ def test_a_better_setting_after_the_change_is_found(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("gain", "said", "adopted"),
     [
-        (short_cycles_win, "proved: +", []),
+        (short_cycles_win, "proved in this launch: +", []),
         (short_cycles_lose, "back to the default", [DEFAULT]),
     ],
 )
@@ -138,8 +138,11 @@ def test_a_setting_in_use_without_proof_is_proved_or_given_up_while_training_goe
         verdict = dataclasses.replace(
             after.verdict, kind="noisy", setting=setting, expected=Belief(1.8, -0.3, 3.9)
         )
+        prior = Posterior(0.018, 0.011)
         after.job.propose(setting)
-        Training.watch(training, dataclasses.replace(after, verdict=verdict), script, end)
+        Training.watch(
+            training, dataclasses.replace(after, verdict=verdict, prior=prior), script, end
+        )
 
     training.watch = watch_unproved  # type: ignore[method-assign]
     training.go(then=None)

@@ -55,12 +55,12 @@ def measurement(progress: StudyProgress, default: Setting) -> list[str]:
     if progress.steps_per_s is not None:
         parts.append(f"{progress.steps_per_s:.1f} steps/s")
     if progress.best_gain_percent is not None:
-        parts.append(f"best so far {best_text(progress.best_gain_percent)}")
+        parts.append(f"best reading so far {best_text(progress.best_gain_percent)}")
     return [line for line in (describe(progress.setting, default), "  ".join(parts)) if line]
 
 
 def best_text(gain_percent: float) -> str:
-    """The best gain that a search has found; the default is there, too, and gains nothing."""
+    """The best that a search has read; the default is there, too, and gains nothing."""
     return f"{gain_percent:+.1f} %" if gain_percent > 0 else "the default"
 
 

@@ -12,6 +12,7 @@ from hvdtune.cli.terminal.display import best_text
 from hvdtune.plural import counted
 from hvdtune.tuner.space.search_space import describe
 from hvdtune.tuner.stats.estimates import to_percent
+from hvdtune.tuner.stats.verdict import scope_of
 from hvdtune.tuner.storage.pair_log import by_launch, verified
 from hvdtune.tuner.storage.study_list import OpenStudy, StudyPlace
 from hvdtune.tuner.storage.trial import TrialView
@@ -25,7 +26,7 @@ def print_list(
 ) -> None:
     """One row per study, those that cannot be read with the reason."""
     table = _table(
-        "study", "state", "measured trials", "pairs", "best", "verdict", numbers=(2, 3, 4)
+        "study", "state", "measured trials", "pairs", "best reading", "verdict", numbers=(2, 3, 4)
     )
     for study in studies:
         best = "" if study.best is None else best_text(study.best.gain_percent or 0.0)
@@ -48,6 +49,8 @@ def print_study(study: OpenStudy) -> None:
         console.print(Text(study.view.trials_text))
     if verified := _verification(study):
         console.print(verified)
+        if together := _all_launches(study):
+            console.print(Text(together))
     floor = study.view.noise_floor_percent
     if floor is not None:
         pairs = study.view.noise_floor_pairs
@@ -73,7 +76,7 @@ def _trials(study: OpenStudy) -> Table:
     shared = any(trial.by for trial in study.view.trials)
     further = list(dict.fromkeys(name for each in study.view.trials for name in each.further))
     beliefs = study.view.beliefs
-    believed = ("believed", "range") if beliefs else ()
+    believed = ("believed", "95 % over launches") if beliefs else ()
     columns = ("trial", "state", *believed, "reading", "+-", *further, "pairs", "setting", "why")
     numbers = (0, *range(2, 5 + len(believed) + len(further)))
     table = _table(*columns, *(["by"] if shared else []), numbers=numbers)
@@ -115,6 +118,16 @@ def _verification(study: OpenStudy) -> Table | None:
         mean = to_percent(sum(values) / len(values))
         table.add_row(*_texts(str(launch), str(len(values)), f"{mean:+.1f} %"))
     return table
+
+
+def _all_launches(study: OpenStudy) -> str:
+    """The verification over its launches, "" where the verdict has none."""
+    verdict = study.view.verdict or {}
+    gain, interval, launches = (verdict.get(k) for k in ("gain_percent", "ci_percent", "launches"))
+    if gain is None or interval is None or not launches:
+        return ""
+    low, high = interval
+    return f"verified: {gain:+.1f} % [{low:.1f}, {high:.1f}] 95 % CI {scope_of(launches)}"
 
 
 def _table(*columns: str, numbers: Sequence[int]) -> Table:

@@ -1,4 +1,4 @@
-"""What a search has found: the best so far, and how knobs bear on the gain (Optuna's own plots)."""
+"""What a search has read: the best so far, and how knobs bear on the gain (Optuna's own plots)."""
 
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
@@ -16,9 +16,9 @@ _LOG_RATIO = 50.0  # of a knob's largest value to its smallest
 
 
 def incumbent_figure(trials: pd.DataFrame, theme: Theme) -> go.Figure:
-    """The best gain so far over the steps that trials have taken; the default's is 0.
+    """The best reading so far over the steps that trials have taken; the default's is 0.
 
-    Of each trial the lower end of its bar counts: one noisy reading would stay the best for ever.
+    Of each trial two standard errors less count: one noisy reading would stay the best for ever.
 
     Args:
         trials: columns trial, state, gain_percent, spread_percent, steps (measured until the trial
@@ -36,7 +36,7 @@ def incumbent_figure(trials: pd.DataFrame, theme: Theme) -> go.Figure:
             line={"shape": "hv", "color": theme.accent},
             marker={"size": 5},
             customdata=known["trial"].to_numpy(),
-            hovertemplate="trial %{customdata}, %{x:,} steps: at least %{y:.2f} %<extra></extra>",
+            hovertemplate="trial %{customdata}, %{x:,} steps: %{y:.2f} % or more<extra></extra>",
         )
     )
     if len(known) and not best.max():
@@ -47,7 +47,7 @@ def incumbent_figure(trials: pd.DataFrame, theme: Theme) -> go.Figure:
         )  # fmt: skip
         figure.update_yaxes(tickvals=[0])
     figure.update_xaxes(title="steps measured", rangemode="tozero")
-    figure.update_yaxes(title="gain so far, at least (%)", rangemode="tozero")
+    figure.update_yaxes(title="best reading less 2 s.e. (%)", rangemode="tozero")
     return figure
 
 

@@ -125,8 +125,8 @@ def _gain_text(trial: Mapping[Any, Any]) -> str:
     if pd.isna(trial["believed_percent"]):
         return read
     low, high = trial["believed_low_percent"], trial["believed_high_percent"]
-    believed = f"believed {trial['believed_percent']:+.2f} %, {low:+.2f} to {high:+.2f} %"
-    return f"{believed}; reading {read}"
+    center = f"{trial['believed_percent']:+.2f} %"
+    return f"believed over launches {center}, {low:+.2f} to {high:+.2f} %; reading {read}"
 
 
 def _setting_text(values: Mapping[str, object]) -> str:

@@ -9,11 +9,15 @@ _LAUNCH_COLOURS = ("#3f7cc0", "#3f9c94", "#c08a3a", "#7d6bb8", "#b35c6b", "#79ab
 
 
 def verification_figure(
-    pairs: pd.DataFrame, interval_percent: tuple[float, float] | None, theme: Theme
+    pairs: pd.DataFrame,
+    interval_percent: tuple[float, float] | None,
+    theme: Theme,
+    scope: str = "",
 ) -> go.Figure:
     """Draw pairs (pair, launch, gain_percent, setting_step_ms, reference_step_ms, steps, order).
 
-    `interval_percent` is the verdict's confidence interval of the gain, drawn as a band.
+    `interval_percent` is the verdict's confidence interval of the gain, drawn as a band; `scope`
+    says what it speaks of.
     """
     figure = empty_figure(theme, 320)
     if interval_percent is not None:
@@ -21,7 +25,7 @@ def verification_figure(
         figure.add_hrect(y0=low, y1=high, fillcolor=theme.band, line_width=0)
         figure.add_annotation(
             x=1, xref="paper", xanchor="right", y=1, yref="paper", yanchor="bottom",
-            text=f"band: 95 % interval of the gain, {low:+.2f} to {high:+.2f} %",
+            text=f"band: 95 % interval of the gain {scope}, {low:+.2f} to {high:+.2f} %",
             showarrow=False, font={"color": theme.muted, "size": 11},
         )  # fmt: skip
     figure.add_hline(y=0, line={"color": theme.muted, "width": 1})

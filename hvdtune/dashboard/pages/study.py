@@ -16,9 +16,10 @@ from hvdtune.errors import HvdtuneError
 
 _HINT_READINGS = "Readings are over the reference; bars show two standard errors."
 _HINT_BELIEFS = (
-    "A point with its bar is what is believed of a setting, and how surely: its own reading (the "
-    "small cross) weighed with those of similar settings, and with the fresh pairs of what was "
-    "verified. The best of many single readings is mostly luck, and only the verification is proof."
+    "A point with its bar is what is believed of a setting over launches, at 95 %: its reading in "
+    "one launch (the small cross) weighed with those of similar settings, and with the fresh "
+    "launches of what was verified. The best of many single readings is mostly luck, and only the "
+    "verification is proof."
 )
 PATH, TITLE = "/study", "Study"
 
@@ -95,14 +96,18 @@ def _trials(study: StudyFrames, place: PageAddress) -> list[Component]:
             grid("trial-table", trial_columns(study.trials), trial_rows(study.trials)),
         ),
         section(
-            "The best so far",
+            "The best reading so far",
             html.P(
-                "How much faster than the default some setting is at least, if single readings are "
-                "right within two standard errors. The best of many owes something to luck: what "
-                "counts is the verification below.",
+                "The best reading of the search, less two standard errors. It is one of the launch "
+                "that was searched in, and the best of many owes something to luck: no gain is "
+                "claimed or expected by it.",
                 className="hint",
             ),
-            figure("incumbent", place.run, "Line: least gain of the best trial by steps measured"),
+            figure(
+                "incumbent",
+                place.run,
+                "Line: best reading less two standard errors, by steps measured",
+            ),
         ),
     ]
     if study_of(study.trials) is None:

@@ -4,6 +4,8 @@ from dataclasses import replace
 
 from hvdtune.core.config.knobs import Setting
 from hvdtune.tuner.space.search_space import describe
+from hvdtune.tuner.stats.estimates import pace
+from hvdtune.tuner.stats.posterior import Belief
 from hvdtune.tuner.stats.verdict import Verdict
 
 _ENOUGH_LAUNCHES = 3
@@ -30,30 +32,22 @@ def _choice(verdict: Verdict, default: Setting) -> str:
     assert verdict.gain_percent is not None
     assert verdict.ci_percent is not None
     low, high = verdict.ci_percent
-    return f"{setting}, proved: {verdict.gain_percent:+.1f} % [{low:.1f}, {high:.1f}]"
+    others = "" if verdict.believed is None else verdict.believed.others_text
+    return (
+        f"{setting}, proved {verdict.scope_text}: {verdict.gain_percent:+.1f} % "
+        f"[{low:.1f}, {high:.1f}]{others}"
+    )
 
 
 def _advice(verdict: Verdict, default: Setting) -> str:
     """What to do and why, in a sentence or two without statistics."""
     candidate = "" if verdict.candidate is None else describe(verdict.candidate, default)
     if verdict.kind == "improved":
-        assert verdict.gain_percent is not None
-        held = (
-            f"That was measured over {verdict.launches} launches."
-            if verdict.launches >= _ENOUGH_LAUNCHES
-            else "It was measured in so few launches that the next one may differ."
-        )
-        return (
-            f"Use {candidate}: training is about {verdict.gain_percent:.1f} % faster with it than "
-            f"with the default. {held}"
-        )
+        return _advice_on_proved(verdict, candidate)
     if verdict.expected is not None:
-        return (
-            f"Use {describe(verdict.setting, default)}: training is probably about "
-            f"{verdict.expected.gain_percent:.1f} % faster with it than with the default, and "
-            "hardly slower. That is not proved: `hvdtune verify` measures this profile.yaml for "
-            "longer."
-        )
+        return _advice_on_expected(verdict.expected, describe(verdict.setting, default))
+    if verdict.kind == "noisy" and verdict.believed is not None and verdict.in_search is not None:
+        return _back_to_default(verdict.believed, verdict.in_search, candidate)
     if verdict.kind == "noisy":
         return (
             "Keep the default for now: steps take so unequal a time here that a small gain does "
@@ -69,6 +63,48 @@ def _advice(verdict: Verdict, default: Setting) -> str:
     return (
         f"Keep the default: {candidate} seemed the best of the others, and gains "
         f"{_at_most(verdict.ci_percent[1])}. `hvdtune timeline why` says what else costs time."
+    )
+
+
+def _advice_on_proved(verdict: Verdict, candidate: str) -> str:
+    assert verdict.gain_percent is not None
+    faster = f"training is about {verdict.gain_percent:.1f} % faster with it than with the default"
+    if verdict.launches == 1:
+        return (
+            f"Use {candidate} in this run: {faster}. That speaks of this run only: no other launch "
+            "was measured, and the next one may differ."
+        )
+    held = (
+        f"That was measured over {verdict.launches} launches."
+        if verdict.launches >= _ENOUGH_LAUNCHES
+        else "It was measured in so few launches that the next one may differ."
+    )
+    return f"Use {candidate}: {faster}. {held}"
+
+
+def _advice_on_expected(expected: Belief, setting: str) -> str:
+    faster = (
+        f"training is probably about {expected.gain_percent:.1f} % faster with it than with the "
+        "default, and hardly slower"
+    )
+    if expected.scope == "in this launch":
+        return (
+            f"Use {setting} in this run: {faster}. That speaks of this run only and is not proved: "
+            "`hvdtune verify` measures this profile.yaml in other launches."
+        )
+    return (
+        f"Use {setting}: {faster}. That is not proved: `hvdtune verify` measures this profile.yaml "
+        "for longer."
+    )
+
+
+def _back_to_default(believed: Belief, in_search: Belief, candidate: str) -> str:
+    """Why a setting that was verified, and may be better, is not used."""
+    seemed = f"{candidate} seemed {pace(in_search.gain_percent)} {in_search.scope}"
+    return (
+        f"Keep the default for now: {seemed}, but after all launches it is somewhere between "
+        f"{pace(believed.low_percent)} and {pace(believed.high_percent)}, so the default is "
+        "the safer choice. Measure again on a quieter machine or for longer."
     )
 
 

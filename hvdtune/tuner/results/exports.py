@@ -43,7 +43,7 @@ def _head(profile: Profile, target: ExportTarget) -> Iterator[str]:
     yield f"# hvdtune: {' '.join(profile.verdict.text.split())}"
     if profile.is_unverified:
         expected = profile.verdict.expected
-        known = "" if expected is None else f": {expected.unproved_text}"
+        known = "" if expected is None else f": {expected.unproved_elsewhere_text}"
         yield f"# Nothing proves this setting better than the default{known}."
     elif target != "env" and profile.adapter == "hvdtune":
         yield "# Measured under hvdtune, which is another program: measure it there, too."

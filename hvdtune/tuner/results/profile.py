@@ -63,7 +63,7 @@ class Profile:
         expected = self.verdict.expected
         if expected is None:
             return self.verdict.text
-        return f"{expected.unproved_text}; {self.verdict.text}"
+        return f"{expected.unproved_elsewhere_text}; {self.verdict.text}"
 
     @property
     def adapter(self) -> str:

@@ -15,21 +15,23 @@ from hvdtune.tuner.space.search_space import describe, shown
 from hvdtune.tuner.stats.estimates import estimate, to_percent
 from hvdtune.tuner.stats.noise_floor import NoiseFloor
 from hvdtune.tuner.stats.posterior import Belief
-from hvdtune.tuner.stats.verdict import Verdict, verdict_document
+from hvdtune.tuner.stats.verdict import Verdict, scope_of, verdict_document
 from hvdtune.tuner.storage.pair_log import Pair, by_launch, pairs_of, verified
 from hvdtune.tuner.storage.study_store import TrialView
 
 _LAUNCH_COLUMNS = ("| launch | pairs | gain % | 95 % CI within the launch |", "|---|---|---|---|")
 
 _TRIAL_HEAD = (
-    "| trial | believed % | range | reading % | +- 2 s.e. | pairs | state | setting |",
+    "| trial | believed over launches % | 95 % range | reading % | +- 2 s.e. | pairs | state | "
+    "setting |",
     "|---|---|---|---|---|---|---|---|",
 )
 _READINGS_NOTE = "Readings of trials are single ones under selection: only the verification counts."
 _TRIALS_NOTE = (
-    "A reading is what a trial's own few pairs say, and the best of many is mostly a lucky one. "
-    "What is believed weighs it with the readings of similar settings, and with the fresh pairs of "
-    "the setting that was verified; only the verification is proof."
+    "A reading is what a trial's own few pairs say of their launch, and the best of many is mostly "
+    "a lucky one. What is believed, of launches in general, weighs it with the readings of similar "
+    "settings, and with the fresh launches of the setting that was verified; only the verification "
+    "is proof."
 )
 
 # The interval of two pairs says nothing: Student's t is 12.7 there.
@@ -92,7 +94,8 @@ def render_floor(floor: NoiseFloor, shape: BlockShape, pairs: Sequence[Pair]) ->
     rows = ["## By launch", "", *_LAUNCH_COLUMNS, *_launch_rows(verified(pairs))]
     sections = [
         f"# A/A floor\n\n**{floor.text}**",
-        f"One pair has a standard deviation of {floor.pair_sd_percent:.2f} %. All together: "
+        f"One pair has a standard deviation of {floor.pair_sd_percent:.2f} %. All together, "
+        f"{scope_of(floor.launches)}: "
         f"{floor.gain_percent:+.2f} % [{low:.2f}, {high:.2f}] where 0 is true; Wilcoxon signed "
         f"rank, two-sided: p = {floor.p_value:.2g}.",
         "\n".join(rows),
@@ -121,10 +124,36 @@ def _verification(verdict: Verdict, pairs: Sequence[Pair]) -> str:
         "",
         *_LAUNCH_COLUMNS,
         *_launch_rows(mine),
+        *_by_scope(verdict),
     ]
     if verdict.p_value is not None:
         rows += ["", f"Wilcoxon signed rank, two-sided: p = {verdict.p_value:.2g}."]
     return "\n".join(rows)
+
+
+def _by_scope(verdict: Verdict) -> list[str]:
+    """What was read and is believed of the setting that was verified, each with what it is of."""
+    rows = []
+    if verdict.in_search is not None:
+        rows.append(
+            f"| {verdict.in_search.scope}, before these pairs | {_gain(verdict.in_search)} |"
+        )
+    if verdict.gain_percent is not None and verdict.ci_percent is not None:
+        low, high = verdict.ci_percent
+        alone = f"{verdict.gain_percent:+.1f} % | {low:+.1f} to {high:+.1f}"
+        rows.append(f"| {verdict.scope_text}, by these pairs alone | {alone} |")
+    if verdict.believed is not None:
+        rows.append(f"| {verdict.believed.scope}, by all readings | {_gain(verdict.believed)} |")
+    if verdict.believed is not None and verdict.believed.others_percent is not None:
+        low, high = verdict.believed.others_percent
+        rows.append(f"| other launches, of which none was seen | | {low:+.1f} to {high:+.1f} |")
+    if not rows:
+        return []
+    return ["", "| scope | gain | 95 % range |", "|---|---|---|", *rows]
+
+
+def _gain(belief: Belief) -> str:
+    return f"{belief.gain_percent:+.1f} % | {belief.interval_text}"
 
 
 def _launch_rows(pairs: Sequence[Pair]) -> list[str]:

@@ -29,5 +29,5 @@ def is_better_bet(posterior: Posterior, harm_chance: float = HARM_CHANCE) -> boo
     It may when at least LEAST_GAIN_PERCENT is expected of it and it is more than HARM_PERCENT
     slower with a probability below `harm_chance`.
     """
-    harm = 1 - posterior.widened.chance(from_percent(-HARM_PERCENT))
+    harm = 1 - posterior.chance(from_percent(-HARM_PERCENT))
     return posterior.mean >= from_percent(LEAST_GAIN_PERCENT) and harm < harm_chance

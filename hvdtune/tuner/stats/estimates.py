@@ -77,6 +77,11 @@ def to_percent(log_ratio: float) -> float:
     return 100.0 * math.expm1(log_ratio)
 
 
+def pace(gain_percent: float) -> str:
+    """A gain in words, as "1.8 % faster"."""
+    return f"{abs(gain_percent):.1f} % {'faster' if gain_percent >= 0 else 'slower'}"
+
+
 def from_percent(gain_percent: float) -> float:
     """A gain in percent as a log ratio."""
     return math.log1p(gain_percent / 100.0)

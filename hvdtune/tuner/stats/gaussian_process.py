@@ -14,12 +14,11 @@ from numpy.typing import NDArray
 from scipy import linalg, optimize, special
 
 from hvdtune.tuner.stats.estimates import Observation
+from hvdtune.tuner.stats.launch_levels import OWN_LIKING
 
 Floats = NDArray[np.float64]
 
 _SMALLEST_STDERR = 1e-4
-# By so much a launch may like a setting more or less than those beside it.
-_OWN = 0.01
 _JITTER = 1e-10
 # Losses beyond this against the best are pressed together: how bad a bad setting is tells nothing
 # about good ones.
@@ -58,6 +57,12 @@ class Surrogate:
         half = linalg.solve_triangular(self.factor, cross.T, lower=True)
         variance = np.maximum(self.scale**2 - np.sum(half**2, axis=0), 1e-12)
         return mean, np.sqrt(variance)
+
+    def covariance(self, points: Floats) -> Floats:
+        """How the true values at points (n, d) go together."""
+        cross = _kernel(points, self.points, self.lengths, self.scale)
+        half = linalg.solve_triangular(self.factor, cross.T, lower=True)
+        return np.asarray(_kernel(points, points, self.lengths, self.scale) - half.T @ half)
 
 
 def fit(observations: Sequence[Observation]) -> Surrogate:
@@ -132,7 +137,7 @@ def suggest(
 def _noise(observation: Observation) -> float:
     if observation.stderr == 0.0:
         return _SMALLEST_STDERR
-    return math.hypot(observation.stderr, _OWN)
+    return math.hypot(observation.stderr, OWN_LIKING)
 
 
 def _pressed(value: float) -> float:

@@ -53,9 +53,10 @@ class Verdict:
     verify), in percent, at 95 %. The choice is `setting`, which is to be used: the candidate if
     `kind` is "improved", else the default or, with what is `expected` of it, a setting that is
     probably better. The noise floor is over `noise_floor_pairs` pairs: the more there are, the
-    lower it is. `in_use` is the choice in a sentence, `advice` what to do and why, without
-    statistics; a comparison has neither. `membership` are the ranks of an elastic job for which it
-    holds, "" where ranks do not change.
+    lower it is. `believed` is what all readings together say of the candidate, `in_search` what
+    those of the search alone did. `in_use` is the choice in a sentence, `advice` what to do and
+    why, without statistics; a comparison has none of these. `membership` are the ranks of an
+    elastic job for which it holds, "" where ranks do not change.
     """
 
     kind: VerdictKind
@@ -70,9 +71,16 @@ class Verdict:
     p_value: float | None
     text: str
     expected: Belief | None = None
+    believed: Belief | None = None
+    in_search: Belief | None = None
     in_use: str = ""
     advice: str = ""
     membership: str = ""
+
+    @property
+    def scope_text(self) -> str:
+        """What its interval speaks of."""
+        return scope_of(self.launches)
 
     @property
     def improved(self) -> bool:
@@ -158,6 +166,11 @@ def nothing_verified(
     )
 
 
+def scope_of(launches: int) -> str:
+    """What an interval from so many launches speaks of."""
+    return "in one launch" if launches == 1 else f"over {counted(launches, 'launch')}"
+
+
 def _text(
     kind: VerdictKind,
     est: Estimate,
@@ -167,11 +180,9 @@ def _text(
     wording: Wording,
 ) -> str:
     low, high = _interval(est)
-    spread = f"{est.gain_percent:+.1f} % [{low:.1f}, {high:.1f}] 95 % CI"
-    basis = (
-        f"{counted(est.n, 'pair')}, {counted(len(launches), 'launch')}, A/A floor "
-        f"{to_percent(floor):.1f} % over as many pairs"
-    )
+    scope = scope_of(len(launches))
+    spread = f"{est.gain_percent:+.1f} % [{low:.1f}, {high:.1f}] 95 % CI {scope}"
+    basis = f"{counted(est.n, 'pair')}, A/A floor {to_percent(floor):.1f} % over as many pairs"
     if len(launches) < _ENOUGH_LAUNCHES:
         basis += "; another launch may differ"
     if kind == "improved":

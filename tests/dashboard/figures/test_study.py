@@ -37,7 +37,9 @@ def test_what_is_believed_has_the_bar_and_the_reading_is_a_cross_beside_it(tmp_p
     assert (default.y[0], default.error_y.array[0], default.error_y.arrayminus[0]) == (0, 0, 0)
     shown = [other.y[0], other.error_y.array[0], other.error_y.arrayminus[0]]
     assert np.allclose(shown, [-0.5, 2.0, 1.5])
-    assert other.customdata[0][0].startswith("believed -0.50 %, -2.00 to +1.50 %; reading -3")
+    assert other.customdata[0][0].startswith(
+        "believed over launches -0.50 %, -2.00 to +1.50 %; reading -3"
+    )
 
 
 @pytest.mark.parametrize(
@@ -56,9 +58,12 @@ def test_the_noise_floor_is(tmp_path, floor_percent, drawn):
 def test_verification_pairs_are_grouped_by_launch_with_the_interval_as_band(tmp_path):
     write_study(tmp_path)
     study = open_study(tmp_path)
-    figure = verification_figure(study.verification, study.verdict.interval_percent, LIGHT)
+    interval = study.verdict.interval_percent
+    figure = verification_figure(study.verification, interval, LIGHT, "over 2 launches")
     assert [trace.name for trace in figure.data] == ["launch 2", "launch 3"]
     assert (figure.layout.shapes[0].y0, figure.layout.shapes[0].y1) == (6.1, 8.4)
+    band = "band: 95 % interval of the gain over 2 launches, +6.10 to +8.40 %"
+    assert [each.text for each in figure.layout.annotations] == [band]
 
 
 def searched():

@@ -33,8 +33,38 @@ def test_the_advice_follows_the_verdict_and_needs_no_statistics(kind: str) -> No
 def test_a_gain_of_few_launches_is_said_to_be_one() -> None:
     launches = KINDS["improved"]
     assert "over 3 launches" in advice_on(judge(OTHER, DEFAULT, launches, 0.001))
+    assert "the next one may differ" in advice_on(judge(OTHER, DEFAULT, launches[:2], 0.001))
     one = judge(OTHER, DEFAULT, launches[:1], 0.001)
-    assert "the next one may differ" in advice_on(one)
+    assert "speaks of this run only" in advice_on(one)
+    believed = Belief(6.0, 5.0, 7.0, "in this launch", (1.0, 11.0))
+    said = explained(replace(one, believed=believed), DEFAULT, goes_on=True).in_use
+    assert said.endswith("; other launches, of which none was seen: +1.0 to +11.0 %")
+
+
+def test_what_is_expected_of_the_launch_that_runs_is_said_to_be_of_it_alone() -> None:
+    verdict = nothing_verified(DEFAULT, 0.01, 20, "nothing is proved")
+    expected = Belief(1.8, -0.3, 3.9, "in this launch", (-4.1, 8.0))
+    said = explained(replace(verdict, setting=OTHER, expected=expected), DEFAULT, goes_on=True)
+    assert said.in_use == (
+        "in use: fusion_threshold_bytes=32 MiB, expected +1.8 % in this launch, not yet proved "
+        "(95 %: -0.3 to +3.9 %; other launches, of which none was seen: -4.1 to +8.0 %)"
+    )
+    assert "in this run" in said.advice and "speaks of this run only" in said.advice
+
+
+def test_where_the_verified_setting_is_no_safe_bet_the_default_returns_with_the_reason() -> None:
+    noisy = replace(
+        judge(OTHER, DEFAULT, KINDS["noisy"], 0.001),
+        believed=Belief(0.4, -2.5, 3.4),
+        in_search=Belief(6.8, 5.5, 8.1, "in the launch of the search"),
+    )
+    said = explained(noisy, DEFAULT, goes_on=True)
+    assert said.in_use == "in use: the default"
+    assert said.advice.startswith(
+        "Keep the default for now: fusion_threshold_bytes=32 MiB seemed 6.8 % faster in the "
+        "launch of the search, but after all launches it is somewhere between 2.5 % slower and "
+        "3.4 % faster"
+    )
 
 
 @pytest.mark.parametrize(("high", "said"), [(-0.2, "gains nothing"), (0.7, "at most about 0.7 %")])
@@ -53,7 +83,7 @@ def test_what_is_in_use_is_told_apart_from_what_is_proved() -> None:
     chosen = replace(noisy, setting=OTHER, expected=Belief(1.8, -0.3, 3.9))
     said = explained(chosen, DEFAULT, goes_on=True)
     assert said.in_use == (
-        "in use: fusion_threshold_bytes=32 MiB, expected +1.8 %, not yet proved "
+        "in use: fusion_threshold_bytes=32 MiB, expected +1.8 % over launches, not yet proved "
         "(95 %: -0.3 to +3.9 %)"
     )
     assert "not proved" in said.advice
@@ -66,5 +96,6 @@ def test_what_is_in_use_is_told_apart_from_what_is_proved() -> None:
     interval = "[{:.1f}, {:.1f}]".format(*proved.ci_percent)
     said = explained(proved, DEFAULT, goes_on=True)
     assert said.in_use == (
-        f"in use: fusion_threshold_bytes=32 MiB, proved: {proved.gain_percent:+.1f} % {interval}"
+        "in use: fusion_threshold_bytes=32 MiB, proved over 3 launches: "
+        f"{proved.gain_percent:+.1f} % {interval}"
     )

@@ -130,8 +130,8 @@ def test_what_was_chosen_without_proof_says_what_is_expected_of_it() -> None:
     for target in get_args(ExportTarget):
         text = export_profile(dataclasses.replace(other, verdict=expected), target)
         assert (
-            "# Nothing proves this setting better than the default: expected +1.8 %, not yet "
-            "proved (95 %: -0.3 to +3.9 %).\n"
+            "# Nothing proves this setting better than the default: expected +1.8 % over "
+            "launches, not yet proved (95 %: -0.3 to +3.9 %).\n"
         ) in text
 
 

@@ -126,8 +126,17 @@ def test_a_setting_chosen_without_proof_is_near_too_behind_a_proved_one(tmp_path
     near = nearest_profile(Fingerprint(world=4), tmp_path, KNOBS)
     assert near is not None
     assert near.profile.setting == chosen
-    said = "expected +1.8 %, not yet proved (95 %: -0.3 to +3.9 %); none faster"
+    said = "expected +1.8 % over launches, not yet proved (95 %: -0.3 to +3.9 %); none faster"
     assert near.profile.unverified_text.startswith(said)
+
+    expected = Belief(1.8, -0.3, 3.9, "in this launch", (-4.1, 8.0))
+    of_one = dataclasses.replace(
+        near.profile, verdict=dataclasses.replace(near.profile.verdict, expected=expected)
+    )
+    assert of_one.unverified_text.startswith(
+        "expected +1.8 % in the only launch that was measured, not yet proved (95 %: -0.3 to "
+        "+3.9 %; other launches, of which none was seen: -4.1 to +8.0 %); none faster"
+    )
 
     write_winner(tmp_path / "b-proved", 4)
     proved = nearest_profile(Fingerprint(world=4), tmp_path, KNOBS)

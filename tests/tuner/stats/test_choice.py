@@ -31,7 +31,7 @@ def test_without_such_a_setting_it_is_the_default(believed: dict[str, Posterior]
 
 
 def test_the_bound_is_one_of_what_studies_have_shown_of_the_posteriors() -> None:
-    """5 % below -1 %: 1.645 standard deviations, widened as the ranges are that people see."""
+    """5 % below -1 %: 1.645 standard deviations, as sure as the ranges are that people see."""
     reach = (
         1.645
         * (

@@ -25,16 +25,19 @@ def test_few_launches_weigh_less_than_a_normal_interval_would_have_it() -> None:
 
 
 def test_a_belief_is_in_percent_of_speed() -> None:
-    belief = belief_of(Posterior(from_percent(2.0), 0.01))
+    belief = belief_of(Posterior(from_percent(2.0), 0.0115))
     assert belief.gain_percent == pytest.approx(2.0)
-    assert belief.high_percent == pytest.approx(100 * math.expm1(math.log(1.02) + 1.3 * 0.0196))
-    assert belief.interval_text == "-0.6 to +4.6"
-    assert belief.unproved_text == "expected +2.0 %, not yet proved (95 %: -0.6 to +4.6 %)"
+    assert belief.high_percent == pytest.approx(100 * math.expm1(math.log(1.02) + 1.96 * 0.0115))
+    assert belief.interval_text == "-0.3 to +4.3"
+    assert (
+        belief.unproved_text
+        == "expected +2.0 % over launches, not yet proved (95 %: -0.3 to +4.3 %)"
+    )
 
 
 def test_a_range_above_zero_is_said_not_to_be_the_proof() -> None:
     assert Belief(5.2, 1.2, 9.5).unproved_text == (
-        "expected +5.2 %, not yet proved by fresh pairs alone "
+        "expected +5.2 % over launches, not yet proved by fresh pairs alone "
         "(95 % by all readings: +1.2 to +9.5 %)"
     )
 

@@ -61,13 +61,14 @@ def test_the_kind_of_a_verdict_decides_the_setting_and_the_exit_code(
             (0.07, 0.07, 0.07),
             0.01,
             0.006,
-            r"\+7\..* 95 % CI, 24 pairs, 3 launches, A/A floor 0\.6 % over as many pairs",
+            r"\+7\..* 95 % CI over 3 launches, 24 pairs, A/A floor 0\.6 % over as many pairs",
         ),
         (
             (0.07,),
             0.01,
             0.006,
-            r"\+.* 1 launch, A/A floor 0\.6 % over as many pairs; another launch may differ",
+            r"\+.* 95 % CI in one launch, 8 pairs, A/A floor 0\.6 % "
+            r"over as many pairs; another launch may differ",
         ),
         ((0.0,) * 3, 0.01, 0.01, r"no setting beats the default by more than 1\..*"),
         ((0.15, 0.15, -0.2), 0.01, 0.01, r".*in one launch, -1.*"),
@@ -92,7 +93,11 @@ def test_a_verdict_is_one_line(
     ("levels", "pattern"),
     [
         ((-0.1, -0.1, -0.1), r"B is slower than A: -9\..*"),
-        ((-0.1,), r".* 1 launch, A/A floor 1\.0 % over as many pairs; another launch may differ"),
+        (
+            (-0.1,),
+            r".* 95 % CI in one launch, 8 pairs, A/A floor 1\.0 % "
+            r"over as many pairs; another launch may differ",
+        ),
     ],
 )
 def test_of_two_named_settings_the_slower_one_is_called_so(
