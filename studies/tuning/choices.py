@@ -5,7 +5,8 @@
 
 A study ends with what it believes of each setting. How good a rule is that chooses one of them is
 told by the grid's truth: regret as in `offline.py`, harm where the chosen setting is truly slower
-than the default by over 1 %. The seeds begin at 1,000, so that the table of `offline.py`, whose
+than the default by over 1 %. How good the beliefs are is told by how often their ranges over
+launches hold the truth. The seeds begin at 1,000, so that the table of `offline.py`, whose
 seeds begin at 0, says nothing that these studies have decided.
 """
 
@@ -54,6 +55,11 @@ class Believed:
     verified: bool
 
     @property
+    def holds(self) -> bool:
+        """Whether the truth lies in the range."""
+        return self.low <= self.truth <= self.high
+
+    @property
     def posterior(self) -> Posterior:
         """The posterior of which the range was made."""
         return posterior_from(Belief(*map(to_percent, (self.mean, self.low, self.high))))
@@ -61,13 +67,21 @@ class Believed:
 
 @dataclass(frozen=True)
 class Finished:
-    """A finished study of a recorded grid; `best` is the truth of the grid's best setting."""
+    """A finished study of a recorded grid; `best` is the truth of the grid's best setting, `in_use`
+    that of the one that the study chose."""
 
     scenario: str
     seed: int
     kind: str
     best: float
+    in_use: float
     believed: tuple[Believed, ...]
+
+    @property
+    def foremost(self) -> Believed | None:
+        """The setting that was verified, else the one that most is expected of; None: of none."""
+        verified = [each for each in self.believed if each.verified]
+        return max(verified or self.believed, key=lambda each: each.mean, default=None)
 
     def chosen(self, harm_chance: float, *, among_all: bool) -> float:
         """The true gain of what is in use after it."""
@@ -103,20 +117,43 @@ def main() -> None:
     print(HEAD)
     for name in names:
         studies = [kept[each] for each in wanted if each[0] == name]
-        print(_line(name, "only what is proved", studies, 0.0, among_all=False))
+        print(_line(name, "as the tuner does", studies, [study.in_use for study in studies]))
+        print(_line(name, "only what is proved", studies, _gains(studies, 0.0, among_all=False)))
         for chance, among_all in itertools.product(CHANCES, (False, True)):
             among = "of all" if among_all else "verified or default, else of all"
             rule = f"{among}; slower with {100 * chance:g} % at most"
-            print(_line(name, rule, studies, chance, among_all=among_all))
+            print(_line(name, rule, studies, _gains(studies, chance, among_all=among_all)))
+    print(f"\n{COVERAGE_HEAD}")
+    for name in names:
+        print(_coverage(name, [kept[each] for each in wanted if each[0] == name]))
 
 
-HEAD = "| scenario | rule | regret % median | p90 | mean | harm |\n|---|---|---|---|---|---|"
+HEAD: Final = "| scenario | rule | regret % median | p90 | mean | harm |\n|---|---|---|---|---|---|"
+
+COVERAGE_HEAD: Final = (
+    "| scenario | range holds the truth: verified setting | best believed, none verified | all | "
+    "half width % median, verified |\n|---|---|---|---|---|"
+)
 
 
-def _line(
-    name: str, rule: str, studies: Sequence[Finished], chance: float, *, among_all: bool
-) -> str:
-    gains = [study.chosen(chance, among_all=among_all) for study in studies]
+def _gains(studies: Sequence[Finished], chance: float, *, among_all: bool) -> list[float]:
+    return [study.chosen(chance, among_all=among_all) for study in studies]
+
+
+def _coverage(name: str, studies: Sequence[Finished]) -> str:
+    foremost = [each for study in studies if (each := study.foremost) is not None]
+    verified = [each for each in foremost if each.verified]
+    others = [each for each in foremost if not each.verified]
+    everything = [each for study in studies for each in study.believed]
+    cells = [
+        f"{sum(each.holds for each in group)} of {len(group)}"
+        for group in (verified, others, everything)
+    ]
+    width = np.median([50 * (each.high - each.low) for each in verified]) if verified else math.nan
+    return f"| {name} | {' | '.join(cells)} | {width:.2f} |"
+
+
+def _line(name: str, rule: str, studies: Sequence[Finished], gains: Sequence[float]) -> str:
     regrets = sorted(100 * math.expm1(s.best - g) for s, g in zip(studies, gains, strict=True))
     p90 = regrets[math.ceil(0.9 * len(regrets)) - 1]
     harmed = sum(gain < -math.log(1.01) for gain in gains)
@@ -144,7 +181,8 @@ def finish(folder: Path, name: str, seed: int) -> Finished:
         )
         for number, belief in view.beliefs.items()
     )
-    return Finished(name, seed, verdict.kind, grid.best, believed)
+    in_use = float(grid.gain(verdict.setting))
+    return Finished(name, seed, verdict.kind, grid.best, in_use, believed)
 
 
 def _finish(wanted: Sequence[tuple[str, int]], folder: Path, jobs: int) -> Iterator[Finished]:
