@@ -25,6 +25,7 @@ from torch import distributed
 
 from hvdtune.core.rank.collectives import ReduceOp, Reduction
 from hvdtune.distributed import gathered, tensors
+from hvdtune.distributed.devices import OtherDevices, device_of
 from hvdtune.distributed.flight import BackwardPass, Flight, Work, backend_error, eager
 from hvdtune.distributed.job import GroupPlace, GroupRuntime, find_loss, form, left_key
 from hvdtune.distributed.names import COUNT, OperationNames
@@ -96,8 +97,22 @@ def monitored_barrier(
     found.monitored_barrier(timeout, wait_all_ranks)
 
 
+def routed(function: F) -> F:
+    """The method, which torch.compile does not look into; for tensors on a device that another
+    backend was asked for, that of this backend."""
+
+    @functools.wraps(function)
+    def call(group: HvdtuneProcessGroup, *given: Any, **named: Any) -> Any:
+        device = device_of(given)
+        if device != "cpu" and (other := group.others.group_of(device)) is not None:
+            return getattr(other, function.__name__)(*given, **named)
+        return function(group, *given, **named)
+
+    return eager(cast(F, call))
+
+
 def collective(function: F) -> F:
-    """The method, which torch.compile does not look into. Where it raises, the others are told.
+    """As `routed`. Where the method raises, the others are told.
 
     They take their part in that operation for the next one of this rank, if nobody tells them.
     """
@@ -114,7 +129,7 @@ def collective(function: F) -> F:
                 vars(error)[_IS_TOLD] = True
             raise
 
-    return eager(cast(F, call))
+    return routed(cast(F, call))
 
 
 class HvdtuneProcessGroup(distributed.ProcessGroup):
@@ -143,6 +158,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         # Nobody needs what has ended: its tensors live no longer than its Work.
         self._flights: list[weakref.ref[Flight] | None] = [None] * COUNT
         self._backward = BackwardPass()
+        self.others = OtherDevices(self, place.store, place.timeout_s)
         self._pairs: dict[int, PairRuntime] = {}
         others = [rank for rank in range(place.size) if rank != place.rank]
         self._inbox = Inbox(others, self._pair_with)
@@ -192,14 +208,15 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
 
     _set_default_timeout = set_timeout
 
-    def _get_backend(self, _: torch.device) -> HvdtuneProcessGroup:
+    def _get_backend(self, device: torch.device) -> Any:
         """Of torch, which asks it what the group can do beside its operations."""
-        return self
+        other: Any = self.others.group_of(device.type)
+        return self if other is None else other._get_backend(device)
 
     @property
     def _device_types(self) -> list[torch.device]:
         """Of torch, which asks it where tensors may be."""
-        return [torch.device("cpu")]
+        return [torch.device("cpu"), *map(torch.device, self.others.names)]
 
     supports_splitting = False
     supports_coalescing = False
@@ -209,6 +226,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         self._note_departure()
         for pair in self._pairs.values():
             pair.leave()
+        self.others.shutdown()
         if self._titles is not None:
             self._titles.close()
         self._job.leave()
@@ -378,7 +396,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         name = f"{self._job.count}/{number}"
         call_roll(self._place, name, seconds, wait_all=wait_all_ranks)
 
-    @eager
+    @routed
     def send(self, given: Tensors, to_rank: int, tag: int) -> Work:
         (tensor,) = given
         self._require_member(to_rank)
@@ -388,7 +406,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
             self._pair_with(to_rank).send(tag, staged, title, self._timeout_s), self._backward
         )
 
-    @eager
+    @routed
     def recv(self, given: Tensors, from_rank: int, tag: int) -> Work:
         self._require_member(from_rank)
         if self._inbox.has(tag):
@@ -404,7 +422,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
 
         return Work(pair.receive(tag, staged, finish, title, self._timeout_s), self._backward)
 
-    @eager
+    @routed
     def recv_anysource(self, given: Tensors, tag: int) -> Work:
         return self._receive(given, None, tag)
 

@@ -1,7 +1,9 @@
 """Forms of torch's collectives that scripts meet less often, by the backend hvdtune."""
 
+import importlib
 import time
 from datetime import timedelta
+from functools import partial
 
 import pytest
 import torch
@@ -9,6 +11,7 @@ from torch import distributed as dist
 from torch.multiprocessing.reductions import StorageWeakRef
 
 from hvdtune.distributed import form_group
+from hvdtune.errors import UsageError
 from tests.distributed import members
 
 SIZE = 3
@@ -152,3 +155,33 @@ BODIES = (
 @pytest.mark.parametrize("body", BODIES)
 def test_every_rank_has_the_result(body, tmp_path):
     members.run(body, SIZE, tmp_path)
+
+
+def carries_other_devices(rank, size, store):
+    importlib.import_module("torch.testing._internal.distributed.fake_pg")  # registers it
+    dist.destroy_process_group()
+    dist.init_process_group(
+        "cpu:hvdtune,meta:fake", init_method=f"file://{store}", rank=rank, world_size=size
+    )
+    value, elsewhere = torch.ones(3), torch.ones(3, device="meta")
+    dist.all_reduce(value)
+    assert value.tolist() == [float(size)] * 3
+    work = dist.all_reduce(elsewhere, async_op=True)
+    work.wait()
+    dist.all_gather_single(torch.empty(3 * size, device="meta"), elsewhere)
+    group = dist.group.WORLD
+    assert [device.type for device in group._device_types] == ["cpu", "meta"]
+    assert group._get_backend(torch.device("cpu")) is group
+    dist.destroy_process_group()
+    dist.init_process_group(
+        "cpu:hvdtune,meta:none", init_method=f"file://{store}2", rank=rank, world_size=size
+    )
+    with pytest.raises(UsageError, match="no backend 'none' for tensors on meta"):
+        dist.all_reduce(elsewhere)
+    return type(work).__name__
+
+
+def test_tensors_of_another_device_go_to_the_backend_that_was_asked_for(tmp_path):
+    importlib.import_module("torch.testing._internal.distributed.fake_pg")
+    body = partial(carries_other_devices, store=str(tmp_path / "other"))
+    assert members.run(body, 2, tmp_path) == ["FakeWork"] * 2

@@ -1,0 +1,120 @@
+"""Groups that carry tensors on other devices than the CPU, as in `"cpu:hvdtune,cuda:nccl"`.
+
+Torch takes a backend that is written in Python for the whole group, so this one makes the others
+itself, and hands on to them what they are for.
+"""
+
+from __future__ import annotations
+
+import threading
+from datetime import timedelta
+from typing import Any, Final, cast
+
+import torch
+from torch import distributed
+from torch.distributed import ProcessGroup
+
+from hvdtune.distributed.registration import NAME
+from hvdtune.errors import UsageError
+
+_CPU: Final = "cpu"
+_TORCH: Final[Any] = distributed  # much of which its type hints leave out
+
+
+class OtherDevices:
+    """The backends of one group of processes by device, each made when it is first needed.
+
+    Thread rule: any thread; `_lock` guards the groups and is held while one is made, which waits
+    for nobody.
+    """
+
+    def __init__(self, group: ProcessGroup, store: Any, timeout_s: float) -> None:
+        self._group, self._store, self._timeout_s = group, store, timeout_s
+        self._lock = threading.Lock()
+        self._made: dict[str, ProcessGroup] = {}
+        self._names: dict[str, str] | None = None
+
+    @property
+    def names(self) -> dict[str, str]:
+        """The backend of each device but the CPU; {} until torch has said what was asked for."""
+        if self._names is None:
+            asked = _TORCH.distributed_c10d._world.pg_backend_config.get(self._group)
+            if asked is None:
+                return {}
+            named = (pair.split(":") for pair in str(asked).split(",") if ":" in pair)
+            self._names = {device: name for device, name in named if name != NAME}
+        return self._names
+
+    def group_of(self, device: str) -> ProcessGroup | None:
+        """The group for tensors there, None where no other backend was asked for.
+
+        Raises:
+            UsageError: torch has no backend of this name, or it cannot be made so.
+        """
+        name = self.names.get(device)
+        if name is None:
+            return None
+        with self._lock:
+            if device not in self._made:
+                self._made[device] = self._make(device, name)
+            return self._made[device]
+
+    def shutdown(self) -> None:
+        """Ends those that there are."""
+        with self._lock:
+            made, self._made = self._made, {}
+        for group in made.values():
+            group.shutdown()
+
+    def _make(self, device: str, name: str) -> ProcessGroup:
+        rank, size = self._group.rank(), self._group.size()
+        store = _TORCH.PrefixStore(f"{device}/", self._store)
+        timeout = timedelta(seconds=self._timeout_s)
+        group: Any = ProcessGroup(store, rank, size)
+        kinds = ProcessGroup.BackendType
+        if name == distributed.Backend.NCCL and distributed.is_nccl_available():
+            nccl = _TORCH.ProcessGroupNCCL
+            options = nccl.Options()
+            options._timeout = timeout
+            kind, backend = kinds.NCCL, nccl(store, rank, size, options)
+            backend._set_sequence_number_for_group()
+        elif name == distributed.Backend.GLOO and distributed.is_gloo_available():
+            kind, backend = kinds.GLOO, _TORCH.ProcessGroupGloo(store, rank, size, timeout)
+            backend._set_sequence_number_for_group()
+        elif (plugin := distributed.Backend._plugins.get(name.upper())) is not None:
+            kind, backend = kinds.CUSTOM, self._by_plugin(plugin, store, timeout)
+        else:
+            raise UsageError(
+                f"beside hvdtune torch has no backend {name!r} for tensors on {device}; there are "
+                "nccl and gloo, where torch was built with them, and those of other packages"
+            )
+        group._set_default_backend(kind)
+        group._register_backend(torch.device(device), kind, backend)
+        group._set_group_name(f"{self._group.group_name} of {device}")
+        return cast(ProcessGroup, group)
+
+    def _by_plugin(self, plugin: Any, store: Any, timeout: timedelta) -> Any:
+        rank, size = self._group.rank(), self._group.size()
+        if not plugin.extended_api:
+            return plugin.creator_fn(store, rank, size, timeout)
+        options = _TORCH.distributed_c10d._DistributedBackendOptions()
+        options.store, options.timeout = store, timeout
+        options.group_rank, options.group_size = rank, size
+        options.group_id = self._group.group_name
+        options.global_ranks_in_group = distributed.get_process_group_ranks(self._group)
+        return plugin.creator_fn(options, None)
+
+
+def device_of(values: Any) -> str:
+    """Where the first tensor is among these values and the lists in them; "cpu" without one."""
+    found = _first(values)
+    return _CPU if found is None or found.is_cpu else found.device.type
+
+
+def _first(values: Any) -> torch.Tensor | None:
+    for value in values:
+        if isinstance(value, torch.Tensor):
+            return value
+        if isinstance(value, (list, tuple)) and (found := _first(value)) is not None:
+            return found
+    return None
