@@ -32,6 +32,7 @@ from hvdtune.tensorflow import library
 from hvdtune.tensorflow.errors import plainly
 
 Tensor = Any
+_UNNAMED: Final = "noname"  # of what is carried out eagerly, one after another
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +63,7 @@ def _attributes(
     if name:
         handles.check_name(name)
     if tf.executing_eagerly():
-        name, node = name or "noname", None
+        name, node = name or _UNNAMED, None
     else:
         name, node = name and _alone_in_graph(name), f"hvdtune_{kind}"
     return {
@@ -111,7 +112,6 @@ def _free(output: Tensor) -> None:
         order.run_independently(output.op)
 
 
-@plainly
 def run(
     spec: CollectiveSpec,
     tensors: Sequence[Tensor],
@@ -124,6 +124,21 @@ def run(
 
     The results of an alltoall are what came, and how many rows of it each rank has sent.
     """
+    if name or not tf.executing_eagerly() or not runtime.is_initialized():
+        return _run(spec, tensors, how, name, process_set, batch)
+    with handles.Repeated(_UNNAMED, id_of(process_set)):
+        return _run(spec, tensors, how, name, process_set, batch)
+
+
+@plainly
+def _run(
+    spec: CollectiveSpec,
+    tensors: Sequence[Tensor],
+    how: Any,
+    name: str | None,
+    process_set: ProcessSet,
+    batch: OperationBatch,
+) -> list[Tensor]:
     for tensor in tensors:
         require_dtype(tensor.dtype.base_dtype.name)
     if spec.how == "splits":
@@ -218,7 +233,7 @@ def _run_by_python(
 
     inputs = [*tensors, how] if has_rows else list(tensors)
     if tf.executing_eagerly():
-        label = name or "noname"
+        label = name or _UNNAMED
         return [tf.convert_to_tensor(result) for result in call(*inputs)]
     if name:
         label = _alone_in_graph(name)

@@ -115,6 +115,31 @@ def test_an_error_can_be_caught_as_hvdtune_s_and_as_tensorflow_s(said, name):
 
 
 @bodies
+def one_errs():
+    """Rank 1 alone; what comes after that without a name either is the same on both ranks."""
+    wrong = hvd.rank() == 1
+    said = []
+    for call in (
+        lambda: hvd.allreduce(tf.constant(["text"]) if wrong else tf.ones([1])),
+        lambda: hvd.broadcast(tf.ones([2]), root_rank=9 if wrong else 0),
+        lambda: hvd.alltoall(tf.ones([4]), splits=[3, 3] if wrong else [2, 2]),
+    ):
+        with pytest.raises((errors.UsageError, errors.MismatchError)) as caught:
+            call()
+        sums = [float(hvd.allreduce(tf.ones([1]) * n, op=hvd.Sum)[0]) for n in range(3)]
+        said.append((isinstance(caught.value, errors.MismatchError), str(caught.value), sums))
+    return said
+
+
+def test_who_takes_no_part_in_an_operation_without_a_name_tells_the_others(said):
+    for rank, rows in enumerate(said["one_errs"]):
+        for is_mismatch, sentence, sums in rows:
+            assert sums == [0.0, 2.0, 4.0]
+            assert is_mismatch == (rank == 0)
+            assert rank == 1 or "rank 1 announced a call that raised an error there" in sentence
+
+
+@bodies
 def logged():
     """The payload that TensorFlow writes behind the message in its log."""
     with pytest.raises(errors.MismatchError) as caught:

@@ -7,12 +7,12 @@ import threading
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from hvdtune.core.rank.adapter import OnGpu, Ready
 from hvdtune.core.rank.blocked_threads import note_end_of_wait, note_wait
 from hvdtune.core.rank.process import PROCESS
-from hvdtune.errors import CollectiveError, HvdtuneError, UsageError
+from hvdtune.errors import CollectiveError, HvdtuneError, MismatchError, UsageError
 
 if TYPE_CHECKING:
     from hvdtune.core import _native
@@ -335,14 +335,52 @@ class Numbered:
         return self._name
 
     def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
-        if self._set_id < 0 or not isinstance(error, (UsageError, TypeError, ValueError)):
-            return
-        from hvdtune.core import _native
+        if self._set_id >= 0 and self._name and _is_mistake(error):
+            refusal = _refuse(self._name, self._set_id)
+            if refusal is not None:
+                abandon_handles([refusal])
 
-        name = f"{_REFUSED}.{self._name}"
-        request = _native.Request(op="barrier", name=name, tensors=[], process_set=self._set_id)
-        with contextlib.suppress(CollectiveError, UsageError):  # no job has this set any more
-            abandon_handles([start(request, [], [], [], lambda _: None)])
+
+class Repeated:
+    """As `Numbered`, for operations that are called one after another and all have this name."""
+
+    _refusals: ClassVar[dict[tuple[int, int, str], int]] = {}  # by generation and process set
+
+    def __init__(self, name: str, process_set: int) -> None:
+        self._name, self._set_id = name, process_set
+        self._key = (PROCESS.generation, process_set, name)
+
+    def __enter__(self) -> str:
+        # The others have to hear of the operation before, which has this name.
+        refusal = self._refusals.pop(self._key, None)
+        if refusal is not None:
+            with contextlib.suppress(MismatchError):
+                complete(refusal)
+        return self._name
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        if _is_mistake(error):
+            refusal = _refuse(self._name, self._set_id)
+            if refusal is not None:
+                self._refusals[self._key] = refusal
+
+
+def _is_mistake(error: BaseException | None) -> bool:
+    """Whether it is the caller's, so that there is no operation."""
+    is_told = isinstance(error, CollectiveError)
+    return isinstance(error, (UsageError, TypeError, ValueError)) and not is_told
+
+
+def _refuse(name: str, process_set: int) -> int | None:
+    """The handle of what tells the others that this rank takes no part in the operation."""
+    from hvdtune.core import _native
+
+    request = _native.Request(
+        op="barrier", name=f"{_REFUSED}.{name}", tensors=[], process_set=process_set
+    )
+    with contextlib.suppress(CollectiveError, UsageError):  # no job has this set any more
+        return start(request, [], [], [], lambda _: None)
+    return None
 
 
 def check_name(name: str) -> None:
