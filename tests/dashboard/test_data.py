@@ -112,5 +112,5 @@ def test_dumps_of_a_job_that_stands_are_told_of_on_the_overview(tmp_path):
     write_dumps(tmp_path, [[entry(1), entry(2, "started")], [entry(1)]])
     shown = str(overview.layout(open_run(tmp_path), PageAddress(0, {})))
     assert "Rank 1 has not called all_reduce, number 2 of group 0" in shown
-    assert "The job stands" in shown
+    assert "The job hangs" in shown
     assert "nan" not in shown

@@ -99,10 +99,10 @@ def test_entries_are_drawn_and_an_incomplete_one_is_open(tmp_path: Path) -> None
     assert answer_of(tmp_path / "out.json").findings[0].kind == "incomplete-collective"
 
 
-def test_the_report_says_that_the_job_stands(tmp_path: Path) -> None:
+def test_the_report_says_that_the_job_hangs(tmp_path: Path) -> None:
     trace = open_trace(write(tmp_path, [WAITING, [entry(1)]]))
     answer = why(trace, job_metadata_of(trace))
-    assert "the job stands" in page(trace, answer, measure(trace), title="t")
+    assert "the job hangs" in page(trace, answer, measure(trace), title="t")
     assert json.loads(json.dumps(answer.document(), allow_nan=False))["findings"]
 
 

@@ -37,8 +37,8 @@ OF_RANKS = frozenset(
         "late-rank",
     }
 )
-# What stands, by what ranks said of their collectives: it costs no time per step.
-OF_STANDSTILL = frozenset(
+# What hangs, by what ranks said of their collectives: it costs no time per step.
+OF_HANGS = frozenset(
     {
         "different-collectives",
         "missing-call",
@@ -49,7 +49,7 @@ OF_STANDSTILL = frozenset(
 )
 KINDS = (
     OF_RANKS
-    | OF_STANDSTILL
+    | OF_HANGS
     | {
         "tiny-buckets",
         "long-cycle",
@@ -96,7 +96,7 @@ class StepCost:
 
     @property
     def is_known(self) -> bool:
-        """Whether it can be told at all: a job that stands has no steps that could be shorter."""
+        """Whether it can be told at all: a job that hangs has no steps that could be shorter."""
         return not np.isnan(self.mean)
 
     @property
@@ -135,8 +135,8 @@ class TraceFinding:
     @property
     def why_no_cost(self) -> str:
         """Why no cost is known."""
-        stands = self.kind in OF_STANDSTILL
-        return "the job stands" if stands else "no time per step: steps are not recorded"
+        hangs = self.kind in OF_HANGS
+        return "the job hangs" if hangs else "no time per step: steps are not recorded"
 
     def row(self) -> dict[str, Any]:
         """For JSON."""

@@ -9,7 +9,7 @@ import pandas as pd
 
 from hvdtune.plural import counted
 from hvdtune.timeline.analysis.findings.finding import FEW_STEPS, NOT_PER_STEP, TraceFinding
-from hvdtune.timeline.analysis.findings.standstill import ranks_named
+from hvdtune.timeline.analysis.findings.hang import ranks_named
 from hvdtune.timeline.model.schema import COLLECTIVES
 from hvdtune.timeline.model.trace import Trace
 

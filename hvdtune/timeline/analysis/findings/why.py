@@ -9,12 +9,12 @@ from hvdtune.timeline.analysis.arrivals import Arrivals, arrivals_of, sentence
 from hvdtune.timeline.analysis.findings import (
     buckets,
     exposed,
+    hang,
     late_rank,
     nccl_reports,
     negotiation,
     network,
     slow_ranks,
-    standstill,
 )
 from hvdtune.timeline.analysis.findings.finding import (
     FEW_STEPS,
@@ -93,7 +93,7 @@ def why(trace: Trace, job: JobMetadata) -> Answer:
 
     Findings that are parts of each other are counted once: the cause nearer to the evidence wins.
     """
-    if dumps := standstill.dumps_of(trace):
+    if dumps := hang.dumps_of(trace):
         return _of_dumps(dumps)
     if answers := nccl_reports.answers_of(trace):
         gone = nccl_reports.gone(answers)
@@ -133,15 +133,15 @@ def _less_sure(finding: TraceFinding) -> TraceFinding:
     return replace(finding, confidence="medium") if finding.confidence == "high" else finding
 
 
-def _of_dumps(dumps: standstill.Dumps) -> Answer:
-    """The answer of dumps of a job that stands, or is thought to."""
-    found = standstill.find(dumps)
+def _of_dumps(dumps: hang.Dumps) -> Answer:
+    """The answer of dumps of a job that hangs, or is thought to."""
+    found = hang.find(dumps)
     return Answer(
         "found" if found else "nothing",
         findings=tuple(found[:MOST_FINDINGS]),
-        notes=tuple(standstill.notes(dumps)),
+        notes=tuple(hang.notes(dumps)),
         ranks=tuple(sorted(dumps)),
-        scope=standstill.scope(dumps, found),
+        scope=hang.scope(dumps, found),
     )
 
 

@@ -15,7 +15,7 @@ NAME = "flight-recorder"
 NAMES_TENSORS = False
 GAP = (
     "a dump of the Flight Recorder has a job's last collectives and no steps, so it tells what "
-    "stands and not what is slow"
+    "hangs and not what is slow"
 )
 infer_events = None
 _COLLECTIVE = re.compile(

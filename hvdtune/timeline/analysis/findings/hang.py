@@ -58,7 +58,7 @@ def dumps_of(trace: Trace) -> Dumps:
 
 
 def find(dumps: Dumps) -> list[TraceFinding]:
-    """What stands, the group whose collective was called first before others."""
+    """What hangs, the group whose collective was called first before others."""
     found = []
     for group in _groups(dumps):
         different = next(_different(group), None)
@@ -93,7 +93,7 @@ def scope(dumps: Dumps, found: Sequence[TraceFinding]) -> str:
     """A sentence on what was looked at."""
     whole = f"Flight Recorder dumps of {counted(len(dumps), 'rank')}"
     if found:
-        return f"{whole}: {counted(len(found), 'process group')} with a collective that stands"
+        return f"{whole}: {counted(len(found), 'process group')} with a collective that hangs"
     return f"{whole}: every collective that was called is complete on all of them"
 
 
