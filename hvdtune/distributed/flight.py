@@ -7,6 +7,7 @@ thread of the process takes it from there.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 import threading
@@ -33,6 +34,7 @@ Finish = Callable[[Any], list[torch.Tensor]]  # of a _native.Operation, or None
 _NEWS_S: Final = 1.0
 _NEWS_OF_LEAVERS_S: Final = 0.1
 _FOREVER_S: Final = 3600.0
+_NO_RANGE: Final = contextlib.nullcontext()
 _WAKE: Final = 0  # a token that no flight has
 
 
@@ -40,6 +42,13 @@ def eager(function: F) -> F:
     """The function, which torch.compile neither traces nor looks into."""
     disabled: Any = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
     return cast(F, disabled)
+
+
+def in_profile(what: str) -> contextlib.AbstractContextManager[object]:
+    """A range of torch.profiler, where one is on."""
+    if not torch.autograd._profiler_enabled():  # type: ignore[attr-defined]
+        return _NO_RANGE
+    return torch.profiler.record_function(f"hvdtune:{what}")
 
 
 class Flight:
@@ -162,6 +171,11 @@ class Flight:
                 self._forget()
             self._note_begin()
         self._tell()
+
+    @property
+    def kind(self) -> str:
+        """The operation, as in `allreduce`."""
+        return self.what.partition(" ")[0]
 
     @property
     def ended(self) -> bool:
@@ -377,13 +391,14 @@ class Work(distributed.Work):
     def wait(self, timeout: timedelta | None = None) -> bool:
         """As torch's: True, or DistBackendError. The group's timeout stands in for 0."""
         seconds = timeout.total_seconds() if timeout is not None else 0.0
-        self._flight.wait(seconds if seconds > 0 else None)
+        with in_profile(f"wait for {self._flight.kind}"):
+            self._flight.wait(seconds if seconds > 0 else None)
         return True
 
     @eager
     def synchronize(self) -> None:
         """As `wait`."""
-        self._flight.wait()
+        self.wait()
 
     @eager
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:

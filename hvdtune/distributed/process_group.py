@@ -26,7 +26,7 @@ from torch import distributed
 from hvdtune.core.rank.collectives import ReduceOp, Reduction
 from hvdtune.distributed import gathered, tensors
 from hvdtune.distributed.devices import OtherDevices, device_of
-from hvdtune.distributed.flight import BackwardPass, Flight, Work, backend_error, eager
+from hvdtune.distributed.flight import BackwardPass, Flight, Work, backend_error, eager, in_profile
 from hvdtune.distributed.job import GroupPlace, GroupRuntime, find_loss, form, left_key
 from hvdtune.distributed.names import COUNT, OperationNames
 from hvdtune.distributed.point_to_point import Inbox, PairRuntime
@@ -631,14 +631,15 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         flight.on_mismatch = partial(self._forget, number)
         self._flights[slot] = weakref.ref(flight)
         try:
-            flight.submit(
-                self._job.native,
-                request,
-                [memory.address for memory in reads],
-                [memory.address for memory in writes] or [0] * len(reads),
-                expected,
-                self._title_of(kind, reads),
-            )
+            with in_profile(kind):
+                flight.submit(
+                    self._job.native,
+                    request,
+                    [memory.address for memory in reads],
+                    [memory.address for memory in writes] or [0] * len(reads),
+                    expected,
+                    self._title_of(kind, reads),
+                )
         except CollectiveError as error:
             self._flights[slot] = None
             raise backend_error(what, error, self._place.ranks) from None

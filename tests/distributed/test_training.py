@@ -153,3 +153,17 @@ def saves_beside_training(rank, size, folder):
 def test_a_checkpoint_is_saved_beside_training(tmp_path):
     body = partial(saves_beside_training, folder=str(tmp_path / "saved"))
     assert members.run(body, 2, tmp_path) == [[1.0] * 3] * 2
+
+
+def is_profiled(rank, size):
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU]) as profile:
+        work = dist.all_reduce(torch.ones(3), async_op=True)
+        work.wait()
+        dist.broadcast(torch.ones(3), 0)
+    return {event.key for event in profile.key_averages() if event.key.startswith("hvdtune:")}
+
+
+def test_the_profiler_shows_what_was_called_and_waited_for(tmp_path):
+    kinds = ("allreduce", "broadcast")
+    expected = {f"hvdtune:{way}{kind}" for kind in kinds for way in ("", "wait for ")}
+    assert members.run(is_profiled, 2, tmp_path) == [expected] * 2
