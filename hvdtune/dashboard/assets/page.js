@@ -16,7 +16,9 @@
   functions.hvdtuneSize = function (bytes) {
     if (bytes === null || bytes === undefined) return "";
     for (const [unit, size] of [["GiB", 2 ** 30], ["MiB", 2 ** 20], ["KiB", 2 ** 10]]) {
-      if (bytes >= size) return Number((bytes / size).toPrecision(4)).toLocaleString("en") + " " + unit;
+      if (bytes < size) continue;
+      const units = bytes / size; // three digits, as hvdtune.plural.sized writes them
+      return (units >= 100 ? Math.round(units) : Number(units.toPrecision(3))) + " " + unit;
     }
     return bytes + " B";
   };
