@@ -14,7 +14,6 @@ import torch
 from torch import distributed
 from torch.distributed import ProcessGroup
 
-from hvdtune.distributed.registration import NAME
 from hvdtune.errors import UsageError
 
 _CPU: Final = "cpu"
@@ -28,7 +27,12 @@ class OtherDevices:
     for nobody.
     """
 
-    def __init__(self, group: ProcessGroup, store: Any, timeout_s: float) -> None:
+    def __init__(self, own: str, group: ProcessGroup, store: Any, timeout_s: float) -> None:
+        """
+        Args:
+            own: the name of the backend that `group` has for itself.
+        """
+        self._own = own
         self._group, self._store, self._timeout_s = group, store, timeout_s
         self._lock = threading.Lock()
         self._made: dict[str, ProcessGroup] = {}
@@ -42,7 +46,7 @@ class OtherDevices:
             if asked is None:
                 return {}
             named = (pair.split(":") for pair in str(asked).split(",") if ":" in pair)
-            self._names = {device: name for device, name in named if name != NAME}
+            self._names = {device: name for device, name in named if name != self._own}
         return self._names
 
     def group_of(self, device: str) -> ProcessGroup | None:

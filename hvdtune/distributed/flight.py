@@ -32,7 +32,7 @@ Finish = Callable[[Any], list[torch.Tensor]]  # of a _native.Operation, or None
 
 # How long news of a rank that was lost may take to come by the first group of the process.
 _NEWS_S: Final = 1.0
-_NEWS_OF_LEAVERS_S: Final = 0.1
+_NEWS_OF_LEAVERS_S: Final = 0.5
 _FOREVER_S: Final = 3600.0
 _NO_RANGE: Final = contextlib.nullcontext()
 _WAKE: Final = 0  # a token that no flight has

@@ -158,7 +158,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         # Nobody needs what has ended: its tensors live no longer than its Work.
         self._flights: list[weakref.ref[Flight] | None] = [None] * COUNT
         self._backward = BackwardPass()
-        self.others = OtherDevices(self, place.store, place.timeout_s)
+        self.others = OtherDevices(backend, self, place.store, place.timeout_s)
         self._pairs: dict[int, PairRuntime] = {}
         others = [rank for rank in range(place.size) if rank != place.rank]
         self._inbox = Inbox(others, self._pair_with)
