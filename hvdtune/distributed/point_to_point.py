@@ -284,7 +284,8 @@ class _Box:
         than silent.
         """
         are_gone = len(self.gone) == len(peers)
-        fatal = self.lost or (list(self.gone) if are_gone else [])
+        # Of those who have left, the last one is who ended the wait.
+        fatal = self.lost or (list(self.gone)[-1:] if are_gone else [])
         found = []
         for receipt in list(self.receipts):
             sources = fatal if receipt.source is None else [receipt.source]
