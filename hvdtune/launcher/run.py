@@ -385,10 +385,11 @@ class Job:
             self._signal_ranks()
 
     def _left_behind(self) -> frozenset[int]:
-        """The ranks that run where only such do as the others have given up; a stopped process
-        would never end."""
+        """The ranks that run where all others have ended and have given up these; a stopped
+        process would never end."""
         running = self._running()
-        return frozenset(running) if self._given_up.issuperset(running) else frozenset()
+        has_others = len(running) < len(self._children)
+        return frozenset(running) if has_others and self._given_up >= {*running} else frozenset()
 
     def _abort_if_it_cannot_form(self) -> None:
         ended = [rank for rank, child in enumerate(self._children) if child.poll() is not None]
