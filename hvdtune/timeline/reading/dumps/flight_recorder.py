@@ -7,11 +7,9 @@ from typing import Any, Final
 
 import msgspec
 import numpy as np
-import pyarrow as pa
 
 from hvdtune.errors import TraceFormatError
 from hvdtune.timeline.reading.dumps import plain_pickle
-from hvdtune.timeline.reading.json.begin_end_pairing import SCHEMA
 from hvdtune.timeline.reading.json.damage import DamageReport, NoTraceError
 from hvdtune.timeline.reading.json.parsed import ParsedFile
 from hvdtune.timeline.reading.json.rows import NO_TIME, SliceRows
@@ -226,8 +224,7 @@ def _groups(value: Any) -> dict[str, dict[str, Any]]:
 
 def _parsed(said: dict[str, Any], report: DamageReport) -> ParsedFile:
     entries = said["entries"]
-    kept: list[pa.RecordBatch] = []
-    rows = SliceRows(report, kept.append)
+    rows = SliceRows(report)
     if entries:
         track = [rows.track(KEY, each["group"] + " p2p" * each["p2p"]) for each in entries]
         begin, end = (
@@ -254,15 +251,7 @@ def _parsed(said: dict[str, Any], report: DamageReport) -> ParsedFile:
         "it was read by the format that PyTorch's source says; no dump of a real job has been "
         "tried with this reader"
     )
-    return ParsedFile(
-        path=report.path,
-        table=pa.Table.from_batches(kept, SCHEMA),
-        texts=rows.texts,
-        tracks=rows.tracks,
-        around={KEY: said},
-        counts=report.counts(),
-        warnings=report.warnings(),
-    )
+    return rows.parsed({KEY: said})
 
 
 def _args(entry: dict[str, Any]) -> dict[str, Any]:

@@ -8,7 +8,6 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from hvdtune.timeline.reading.json.begin_end_pairing import SCHEMA
 from hvdtune.timeline.reading.json.damage import DamageReport
 from hvdtune.timeline.reading.json.parsed import ParsedFile
 from hvdtune.timeline.reading.json.rows import NO_TIME, SliceRows
@@ -74,8 +73,7 @@ def parse(
         texts: its bytes, in pieces of any size.
         sink: takes the rows as they come; without one they are in the result.
     """
-    kept: list[pa.RecordBatch] = []
-    rows = SliceRows(report, kept.append if sink is None else sink)
+    rows = SliceRows(report, sink)
     said: dict[str, Any] = {"rank": -1, "size": 0, "host": ""}
     decoder = msgspec.json.Decoder(_Line)
     batch: list[_Line] = []
@@ -100,15 +98,7 @@ def parse(
         "it was read by the format that NCCL's source says; no log of a real machine has been "
         "tried with this reader"
     )
-    return ParsedFile(
-        path=report.path,
-        table=pa.Table.from_batches(kept, SCHEMA),
-        texts=rows.texts,
-        tracks=rows.tracks,
-        around={KEY: said},
-        counts=report.counts(),
-        warnings=report.warnings(),
-    )
+    return rows.parsed({KEY: said})
 
 
 def _lines(texts: Iterator[bytes]) -> Iterator[tuple[bytes, int]]:

@@ -11,6 +11,7 @@ from hvdtune.timeline.reading.json.assemble import Tracks
 from hvdtune.timeline.reading.json.batch import MAX_NS
 from hvdtune.timeline.reading.json.begin_end_pairing import SCHEMA
 from hvdtune.timeline.reading.json.damage import DamageReport
+from hvdtune.timeline.reading.json.parsed import ParsedFile
 
 NO_TIME: Final = -(2**62)  # what stands for a time that is not known
 _UNKNOWN: Final = ("seq", "bucket", "bytes", "process_set", "cached")
@@ -23,10 +24,17 @@ class SliceRows:
         tracks: the threads so far; their titles are set by the reader of a format.
     """
 
-    def __init__(self, report: DamageReport, sink: Callable[[pa.RecordBatch], None]) -> None:
+    def __init__(
+        self, report: DamageReport, sink: Callable[[pa.RecordBatch], None] | None = None
+    ) -> None:
+        """
+        Args:
+            sink: takes the slices as they come; without one they are in what is `parsed`.
+        """
         self.tracks = Tracks()
         self._report = report
-        self._sink = sink
+        self._kept: list[pa.RecordBatch] = []
+        self._sink = self._kept.append if sink is None else sink
         self._texts: dict[str, int] = {"": 0}
         self._numbers: dict[tuple[str, str], int] = {}
         self._last_ns: dict[int, int] = {}
@@ -36,6 +44,18 @@ class SliceRows:
     def texts(self) -> list[str]:
         """Text of each number."""
         return list(self._texts)
+
+    def parsed(self, around: dict[str, Any]) -> ParsedFile:
+        """The file that the rows are of, with what is told `around` them."""
+        return ParsedFile(
+            path=self._report.path,
+            table=pa.Table.from_batches(self._kept, SCHEMA),
+            texts=self.texts,
+            tracks=self.tracks,
+            around=around,
+            counts=self._report.counts(),
+            warnings=self._report.warnings(),
+        )
 
     def code(self, text: str) -> int:
         """The number of a text."""

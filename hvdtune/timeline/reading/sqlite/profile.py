@@ -6,7 +6,6 @@ from pathlib import Path
 import pyarrow as pa
 
 from hvdtune.errors import TraceFormatError
-from hvdtune.timeline.reading.json.begin_end_pairing import SCHEMA
 from hvdtune.timeline.reading.json.damage import DamageReport, NoTraceError
 from hvdtune.timeline.reading.json.parsed import ParsedFile
 from hvdtune.timeline.reading.json.rows import SliceRows
@@ -28,9 +27,8 @@ def parse(
     Raises:
         TraceFormatError: it is none of a GPU profiler's, or no row of it can be read.
     """
-    kept: list[pa.RecordBatch] = []
     with opened_database(path, report) as database:
-        rows = SliceRows(report, kept.append if sink is None else sink)
+        rows = SliceRows(report, sink)
         if nsys.recognizes(database):
             key, said = nsys.KEY, nsys.NsysReader(database, report, rows).read()
         elif rocpd.recognizes(database):
@@ -44,12 +42,4 @@ def parse(
         f"it was read by the documented format of {_TOOLS[key]}; no recording of a real machine "
         "has been tried with this reader"
     )
-    return ParsedFile(
-        path=report.path,
-        table=pa.Table.from_batches(kept, SCHEMA),
-        texts=rows.texts,
-        tracks=rows.tracks,
-        around={key: said},
-        counts=report.counts(),
-        warnings=report.warnings(),
-    )
+    return rows.parsed({key: said})
