@@ -56,7 +56,7 @@ def reach(place):
         (folder / str(generation())).touch(exist_ok=False)
     except FileExistsError:
         return
-    print(f"killed at {place} while {'training' if is_training else 'joining'}")
+    print(f"rank {rank()} is killed at {place} while {'training' if is_training else 'joining'}")
     if chance.random() < 0.5:
         os.kill(os.getpid(), signal.SIGKILL)
     signal.setitimer(signal.ITIMER_REAL, chance.uniform(1e-6, 2e-3))

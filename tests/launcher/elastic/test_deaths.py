@@ -1,7 +1,7 @@
 """Elastic jobs whose launcher or discovery script is killed.
 
-HVDTUNE_TEST_ELASTIC_LAUNCHERS says how many launchers are killed (make soak); how long their ranks
-lived on is printed.
+HVDTUNE_TEST_ELASTIC_DEATHS says how many of each are killed (make soak), HVDTUNE_TEST_ELASTIC_SEED
+where to begin; how long the ranks of a killed launcher lived on is printed.
 """
 
 import json
@@ -20,7 +20,8 @@ from hvdtune.launcher.elastic.journal import mark_of
 from tests.kit.programs import environ, hvdtune
 from tests.launcher.elastic.test_job import TRAINING, ends, run_cli, train
 
-_LAUNCHERS = int(os.environ.get("HVDTUNE_TEST_ELASTIC_LAUNCHERS", "1"))
+_FIRST = int(os.environ.get("HVDTUNE_TEST_ELASTIC_SEED", "0"))
+_SEEDS = range(_FIRST, _FIRST + int(os.environ.get("HVDTUNE_TEST_ELASTIC_DEATHS", "1")))
 _MOST_S = 60.0
 
 
@@ -38,7 +39,7 @@ def wait_for(condition, why):
         time.sleep(0.005)
 
 
-@pytest.mark.parametrize("seed", range(_LAUNCHERS))
+@pytest.mark.parametrize("seed", _SEEDS)
 def test_ranks_end_with_a_killed_launcher_and_the_same_command_goes_on(tmp_path, seed):
     options = "-np 2 --min-np 1 -H localhost:2"
     words = [
@@ -146,10 +147,12 @@ def test_a_process_is_known_by_more_than_its_number(tmp_path):
     assert mark_of(one.pid) is None
 
 
-def test_a_discovery_script_that_is_killed_changes_nothing(tmp_path):
-    (tmp_path / "hosts.sh").write_text(
-        "[ ! -e more ] || { touch seen; kill -9 $$; }\necho 127.0.0.1; echo 127.0.0.2\n"
-    )
+@pytest.mark.parametrize("seed", _SEEDS)
+def test_a_discovery_script_that_is_killed_changes_nothing(tmp_path, seed):
+    lines = ["echo 127.0.0.1", "echo 127.0.0.2"]
+    # At any place: with no host said, one of two, or both.
+    lines.insert(random.Random(seed).randint(0, 2), "[ ! -e more ] || { touch seen; kill -9 $$; }")
+    (tmp_path / "hosts.sh").write_text("\n".join(lines))
     words = ("run", "--min-np", 1, "--host-discovery-script", "sh hosts.sh", "--", TRAINING, 24, 1)
     done = run_cli(*words, "0:2:new", "0:3:remove", "1:3:kill", folder=tmp_path)
     assert ends(done)[0] == "2,2,1,1,1,1,1,1,1,1"

@@ -27,7 +27,8 @@ def test_a_rank_is_killed_at_any_place_and_nothing_is_lost(tmp_path, seed):
     done = run_cli("run", *options, TRAINING, kills, seed, 1, folder=tmp_path)
     ended = re.findall(r"ended with (\d): (.*): \d+ of", done.stdout)
     assert ended and {account for _, account in ended} == {"all counted once"}, done.stdout
-    assert done.stdout.count("killed at") == done.stderr.count("was killed by") == kills
+    assert done.stdout.count("is killed at") == done.stderr.count("was killed by") == kills
+    print(f"{done.stdout.count('rank 0 is killed at')} of {kills} were rank 0's")
 
 
 @pytest.mark.parametrize("hosts", ["localhost:3", "127.0.0.1,127.0.0.2,127.0.0.3"])
