@@ -34,6 +34,7 @@ Finish = Callable[[Any], list[torch.Tensor]]  # of a _native.Operation, or None
 _NEWS_S: Final = 1.0
 _NEWS_OF_LEAVERS_S: Final = 0.5
 _FOREVER_S: Final = 3600.0
+_is_profiled: Final[Callable[[], bool]] = torch.autograd._profiler_enabled  # type: ignore[attr-defined]
 _NO_RANGE: Final = contextlib.nullcontext()
 _WAKE: Final = 0  # a token that no flight has
 
@@ -44,11 +45,11 @@ def eager(function: F) -> F:
     return cast(F, disabled)
 
 
-def in_profile(what: str) -> contextlib.AbstractContextManager[object]:
-    """A range of torch.profiler, where one is on."""
-    if not torch.autograd._profiler_enabled():  # type: ignore[attr-defined]
+def in_profile(prefix: str, what: str) -> contextlib.AbstractContextManager[object]:
+    """A range of torch.profiler, where one is on, of the operation that a flight is called by."""
+    if not _is_profiled():
         return _NO_RANGE
-    return torch.profiler.record_function(f"hvdtune:{what}")
+    return torch.profiler.record_function(f"hvdtune:{prefix}{what.partition(' ')[0]}")
 
 
 class Flight:
@@ -171,11 +172,6 @@ class Flight:
                 self._forget()
             self._note_begin()
         self._tell()
-
-    @property
-    def kind(self) -> str:
-        """The operation, as in `allreduce`."""
-        return self.what.partition(" ")[0]
 
     @property
     def ended(self) -> bool:
@@ -391,7 +387,7 @@ class Work(distributed.Work):
     def wait(self, timeout: timedelta | None = None) -> bool:
         """As torch's: True, or DistBackendError. The group's timeout stands in for 0."""
         seconds = timeout.total_seconds() if timeout is not None else 0.0
-        with in_profile(f"wait for {self._flight.kind}"):
+        with in_profile("wait for ", self._flight.what):
             self._flight.wait(seconds if seconds > 0 else None)
         return True
 

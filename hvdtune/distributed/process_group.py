@@ -103,8 +103,7 @@ def routed(function: F) -> F:
 
     @functools.wraps(function)
     def call(group: HvdtuneProcessGroup, *given: Any, **named: Any) -> Any:
-        device = device_of(given)
-        if device != "cpu" and (other := group.others.group_of(device)) is not None:
+        if group.others.names and (other := group.others.group_of(device_of(given))) is not None:
             return getattr(other, function.__name__)(*given, **named)
         return function(group, *given, **named)
 
@@ -157,6 +156,8 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         self._rolls = 0
         # Nobody needs what has ended: its tensors live no longer than its Work.
         self._flights: list[weakref.ref[Flight] | None] = [None] * COUNT
+        # The last request of each name and what it is for; of the operation that has the name.
+        self._requests: list[tuple[object, _native.Request] | None] = [None] * COUNT
         self._backward = BackwardPass()
         self.others = OtherDevices(backend, self, place.store, place.timeout_s)
         self._pairs: dict[int, PairRuntime] = {}
@@ -486,21 +487,23 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         return [count * width for count in rows]
 
     def _reduce(self, kind: str, given: Tensors, into: Tensors, op: Any, opts: Any) -> Work:
-        way = tensors.kind_of(op)
+        way, factor = tensors.kind_and_factor(op)
         if gathered.is_bitwise(way):
             return self._fold(kind, given, into, way, opts)
-        if kind == "allreduce" and all(t.layout is torch.sparse_coo for t in given):
+        if kind == "allreduce" and _are_sparse(given):
             return self._sum_sparse(given, into, way, opts)
-        how = tensors.reduction_of(op)
-        inputs = [tensors.as_input(tensor) for tensor in given]
-        outputs = inputs if into is given else [tensors.as_output(tensor) for tensor in into]
+        how = tensors.reduction_of(way, factor)
+        inputs = [t if tensors.is_ready(t) else tensors.as_input(t) for t in given]
+        outputs = inputs
+        if into is not given:
+            outputs = [t if tensors.is_ready(t) else tensors.as_output(t) for t in into]
 
         def finish(_: _native.Operation) -> list[torch.Tensor]:
             tensors.copy_back(outputs, into)
             return list(into)
 
-        reads = [tensors.reduced(tensor, op) for tensor in inputs]
-        writes = reads if into is given else [tensors.reduced(tensor, op) for tensor in outputs]
+        reads = [tensors.reduced(tensor, way) for tensor in inputs]
+        writes = reads if into is given else [tensors.reduced(tensor, way) for tensor in outputs]
         return self._start(kind, reads, writes, finish, opts, reduction=how)
 
     def _fold(self, kind: str, given: Tensors, into: Tensors, way: Any, opts: Any) -> Work:
@@ -534,7 +537,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         return self._start("allgather", reads, [], finish, opts)
 
     def _gather(self, flat: Tensors, inputs: Tensors, finish: Finish, opts: Any) -> Work:
-        reads = _all_moved([tensors.as_input(tensor) for tensor in inputs])
+        reads = _all_moved([t if tensors.is_ready(t) else tensors.as_input(t) for t in inputs])
         writes = _all_moved(flat)
 
         def require_sizes(operation: _native.Operation) -> None:
@@ -610,28 +613,21 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         expected = [] if require is None else [memory.bytes for memory in writes]
 
         def checked(operation: _native.Operation) -> list[torch.Tensor]:
-            if require is not None:
-                require(operation)
+            assert require is not None
+            require(operation)
             return finish(operation)
 
         size = reads[0].elements if kind in _OF_ONE_SIZE and reads else 0
         number, slot = self._next((kind, size))
-        request = self._request(
-            op=kind,
-            name=f"{kind}.torch.{slot}",
-            tensors=[memory.spec for memory in reads],
-            reduce_op=reduction.op.name.lower(),
-            root=root,
-            prescale=reduction.prescale_factor,
-            splits=list(splits),
-        )
+        request = self._request_of(slot, kind, reads, reduction, root, splits)
         owners = [memory.owner for memory in (*reads, *writes)]
         what = f"{kind} {number} of process group {self._title}"
-        flight = Flight(what, self._timeout_of(opts), owners, checked, self._place.ranks)
+        end = finish if require is None else checked
+        flight = Flight(what, self._timeout_of(opts), owners, end, self._place.ranks)
         flight.on_mismatch = partial(self._forget, number)
         self._flights[slot] = weakref.ref(flight)
         try:
-            with in_profile(kind):
+            with in_profile("", what):
                 flight.submit(
                     self._job.native,
                     request,
@@ -648,6 +644,33 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
             vars(error)[_IS_TOLD] = True
             raise
         return Work(flight, self._backward)
+
+    def _request_of(
+        self,
+        slot: int,
+        kind: str,
+        reads: Sequence[Memory],
+        reduction: Reduction,
+        root: int,
+        splits: Sequence[int],
+    ) -> _native.Request:
+        """The request of this name, which is mostly the one that it was for before."""
+        specs = [(memory.dtype, memory.elements) for memory in reads]
+        form = (kind, specs, reduction, root, splits)
+        known = self._requests[slot]
+        if known is not None and known[0] == form:
+            return known[1]
+        request = self._request(
+            op=kind,
+            name=f"{kind}.torch.{slot}",
+            tensors=[(dtype, [elements]) for dtype, elements in specs],
+            reduce_op=reduction.op.name.lower(),
+            root=root,
+            prescale=reduction.prescale_factor,
+            splits=list(splits),
+        )
+        self._requests[slot] = (form, request)
+        return request
 
     def refuse(self) -> None:
         """Gives up the next operation, and has the others told that this rank does not take part.
@@ -698,6 +721,14 @@ def _await_end(flight: Flight) -> None:
     except distributed.DistBackendError:
         if not flight.ended:
             raise
+
+
+def _are_sparse(given: Tensors) -> bool:
+    # all() of a generator takes four times as long, in every operation.
+    for tensor in given:  # noqa: SIM110
+        if not tensor.is_sparse:
+            return False
+    return True
 
 
 def _all_moved(given: Tensors) -> list[Memory]:

@@ -32,36 +32,26 @@ _PLAIN: Final = {kind: Reduction(op) for kind, op in _REDUCTIONS.items()}
 
 
 class Memory(NamedTuple):
-    """A flat tensor: `owner` keeps it alive, `elements` of the core's `dtype`."""
+    """A flat tensor: `owner` keeps its memory, `elements` of the core's `dtype`."""
 
     address: int
     dtype: str
     elements: int
     bytes: int
-    owner: torch.Tensor
-
-    @property
-    def spec(self) -> tuple[str, list[int]]:
-        """As a request has it."""
-        return self.dtype, [self.elements]
+    owner: torch.UntypedStorage
 
 
-def reduction_of(op: Any) -> Reduction:
+def reduction_of(kind: Any, factor: Any) -> Reduction:
     """The core's reduction. Raises UsageError for one that there is not."""
-    kind, factor = _kind_and_factor(op)
     found = _PLAIN.get(kind)
     if found is None:
         raise UsageError(f"{kind} is not offered; use SUM, AVG, MIN, MAX, PRODUCT, BAND, BOR, BXOR")
     return found if factor is None else Reduction(found.op, float(factor))
 
 
-def kind_of(op: Any) -> Any:
-    """The kind of a reduction, one of ReduceOp's constants."""
-    return _kind_and_factor(op)[0]
-
-
-def _kind_and_factor(op: Any) -> tuple[Any, Any]:
-    """The kind of a reduction, and the factor or tensor of one element that PREMUL_SUM has."""
+def kind_and_factor(op: Any) -> tuple[Any, Any]:
+    """The kind of a reduction, one of ReduceOp's constants, and the factor or tensor of one element
+    that PREMUL_SUM has."""
     whole: Any = op if isinstance(op, ReduceOp) else ReduceOp(op)
     kind, factor = whole.__getstate__()
     return kind, factor
@@ -69,11 +59,10 @@ def _kind_and_factor(op: Any) -> tuple[Any, Any]:
 
 def moved(tensor: torch.Tensor) -> Memory:
     """A contiguous tensor whose elements are only moved."""
-    name = DTYPES.get(tensor.dtype)
-    size = tensor.nbytes
+    name, count, size = DTYPES.get(tensor.dtype), tensor.numel(), tensor.nbytes
     if name is None:
-        return Memory(tensor.data_ptr(), "uint8", size, size, tensor)
-    return Memory(tensor.data_ptr(), name, tensor.numel(), size, tensor)
+        name, count = "uint8", size
+    return Memory(tensor.data_ptr(), name, count, size, tensor.untyped_storage())
 
 
 def moved_per_element(dtype: torch.dtype) -> int:
@@ -81,26 +70,29 @@ def moved_per_element(dtype: torch.dtype) -> int:
     return 1 if dtype in DTYPES else dtype.itemsize
 
 
-def reduced(tensor: torch.Tensor, op: Any) -> Memory:
+def reduced(tensor: torch.Tensor, kind: Any) -> Memory:
     """A contiguous tensor whose elements are combined. Raises UsageError where they cannot be."""
     name = DTYPES.get(tensor.dtype)
     count, size = tensor.numel(), tensor.nbytes
     if name is not None:
-        return Memory(tensor.data_ptr(), name, count, size, tensor)
-    kind, _ = _kind_and_factor(op)
+        return Memory(tensor.data_ptr(), name, count, size, tensor.untyped_storage())
     parts = _PARTS.get(tensor.dtype)
     if parts is None or kind not in _OF_PARTS:
         raise UsageError(f"{kind} of {tensor.dtype} is not offered")
-    return Memory(tensor.data_ptr(), parts, 2 * count, size, tensor)
+    return Memory(tensor.data_ptr(), parts, 2 * count, size, tensor.untyped_storage())
+
+
+def is_ready(tensor: torch.Tensor) -> bool:
+    """Whether the core can use its memory as it is: `as_input` would return no copy of it."""
+    return tensor.is_cpu and tensor.layout is torch.strided and _is_plain(tensor)
 
 
 def as_input(tensor: torch.Tensor) -> torch.Tensor:
     """Its elements, contiguous. Raises UsageError unless it is dense and on the CPU."""
     require_cpu(tensor)
-    plain = tensor.detach()
-    if not _is_plain(tensor):
-        plain = plain.resolve_conj().resolve_neg().contiguous()
-    return plain
+    if _is_plain(tensor):
+        return tensor.detach()
+    return tensor.detach().resolve_conj().resolve_neg().contiguous()
 
 
 def as_output(tensor: torch.Tensor) -> torch.Tensor:
@@ -128,7 +120,7 @@ def copy_back(staged: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -
 def require_cpu(tensor: torch.Tensor) -> None:
     """Raises UsageError unless it is a dense tensor on the CPU."""
     require_dense(tensor)
-    if tensor.device.type != "cpu":
+    if not tensor.is_cpu:
         raise UsageError(
             f"the backend hvdtune carries tensors on the CPU, not on {tensor.device}; use "
             "tensor.cpu()"
