@@ -64,6 +64,7 @@ RuntimeOptions to_options(const py::dict& given) {
   options.heartbeat_timeout = to_nanoseconds(take(given, "heartbeat_timeout_s", 2.0));
   options.hang.warning = to_nanoseconds(take(given, "hang_warning_s", 5.0));
   options.hang.abort = to_nanoseconds(take(given, "hang_abort_s", 600.0));
+  options.hang.about = take<std::string>(given, "hang_about", "");
   options.hang.stack.signal = take(given, "stack_signal", 0);
   options.hang.stack.fd = take(given, "stack_fd", -1);
   const auto failpoint = take<std::string>(given, "failpoint", "");
@@ -127,7 +128,7 @@ CudaStream to_stream(uintptr_t stream) { return reinterpret_cast<CudaStream>(str
 void submit(Runtime& runtime, const std::vector<std::shared_ptr<Request>>& requests,
             const std::vector<uintptr_t>& inputs, const std::vector<uintptr_t>& outputs,
             py::list& handles, int gpu, uintptr_t stream, const std::vector<size_t>& expected_bytes,
-            bool awaited, const std::string& title) {
+            bool awaited, const std::string& title, bool patient) {
   std::vector<Submission> submissions;
   submissions.reserve(requests.size());
   size_t at = 0;
@@ -140,6 +141,7 @@ void submit(Runtime& runtime, const std::vector<std::shared_ptr<Request>>& reque
     submission.request = request;
     submission.gpu = {gpu, to_stream(stream)};
     submission.awaited = awaited;
+    submission.patient = patient;
     submission.title = title;
     for (size_t i = 0; i < count; ++i, ++at) {
       submission.memory.push_back({reinterpret_cast<const uint8_t*>(inputs[at]),
@@ -331,7 +333,7 @@ void register_runtime(py::module_& module) {
       .def("topology", &topology)
       .def("submit", &submit, "requests"_a, "inputs"_a, "outputs"_a, "handles"_a, "gpu"_a = -1,
            "stream"_a = 0, "expected_bytes"_a = std::vector<size_t>{}, "awaited"_a = false,
-           "title"_a = "")
+           "title"_a = "", "patient"_a = false)
       .def("watch",
            [](Runtime& runtime, Handle handle, const std::shared_ptr<CompletionQueue>& queue,
               uint64_t token) { return runtime.watch(handle, [=] { queue->put(token); }); })

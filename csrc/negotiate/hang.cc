@@ -178,7 +178,7 @@ MissingRank Analysis::why(int rank, const CallKey& key) const {
   }
   if (view.stack_moved) return {rank, MissingReason::kBusy, "its Python stack moves"};
   return {rank, MissingReason::kNeverCalled,
-          "it waits outside of hvdtune and has not computed for " + seconds(view.idle_ns)};
+          "it waits for something else and has not computed for " + seconds(view.idle_ns)};
 }
 
 Wait Analysis::wait(const CallKey& key, const Call& call) const {

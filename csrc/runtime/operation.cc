@@ -146,6 +146,7 @@ std::vector<PendingOperation> OperationTable::pending() const {
   const std::lock_guard lock(mutex_);
   std::map<Handle, PendingOperation> sorted;
   for_each_locked([&](const std::shared_ptr<Operation>& operation) {
+    if (operation->patient) return;
     sorted.emplace(operation->handle,
                    PendingOperation{operation->request, operation->announced_ns});
   });
@@ -158,6 +159,7 @@ std::map<uint32_t, uint64_t> OperationTable::oldest_ns() const {
   const std::lock_guard lock(mutex_);
   std::map<uint32_t, uint64_t> oldest;
   for_each_locked([&](const std::shared_ptr<Operation>& operation) {
+    if (operation->patient) return;
     const uint64_t announced_ns = operation->announced_ns;
     const auto [found, is_new] = oldest.try_emplace(operation->request->process_set, announced_ns);
     if (!is_new) found->second = std::min(found->second, announced_ns);

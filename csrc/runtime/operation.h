@@ -63,6 +63,7 @@ struct Operation {
   std::vector<int64_t> numbers;  // alltoall: rows received from each rank of the set; join: the
                                  // last rank; new process set: its number
   bool awaited = false;          // the caller waits for it from the start: see OperationTable::add
+  bool patient = false;          // nobody waits for it: however long it takes, nothing hangs
   std::string title;             // what it is called in this rank's trace; "": as in the request
   Handle handle = 0;             // as OperationTable::add gives it
   OnEnd on_end;  // with one, the handle ends with the operation: nobody may wait for it
@@ -123,9 +124,9 @@ class OperationTable {
   // been released.
   bool watch(Handle handle, std::function<void()> on_done);
 
-  // In the order in which they were submitted.
+  // In the order in which they were submitted, but for patient ones.
   std::vector<PendingOperation> pending() const;
-  // When the oldest of those in flight in each process set was announced.
+  // When the oldest of those in flight in each process set was announced, patient ones left out.
   std::map<uint32_t, uint64_t> oldest_ns() const;
   // How many wait for operations that are not done: threads inside wait(), and await_all().
   int waiting_threads() const;

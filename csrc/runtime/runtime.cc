@@ -164,6 +164,7 @@ std::vector<Handle> Runtime::add(std::vector<Submission> submissions, const OnEn
     operation.request = std::move(submission.request);
     operation.memory = std::move(submission.memory);
     operation.awaited = submission.awaited;
+    operation.patient = submission.patient;
     operation.title = std::move(submission.title);
     operation.on_end = on_end;
     operations.push_back(std::move(operation));

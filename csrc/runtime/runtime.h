@@ -52,6 +52,7 @@ struct Submission {
   std::vector<TensorMemory> memory;  // one per tensor; no outputs for allgather and alltoall
   GpuPlace gpu;                      // of all of the memory, if the request is for one
   bool awaited = false;              // the script waits for it, on whatever thread
+  bool patient = false;              // see Operation
   std::string title;                 // what it is called in this rank's trace, "": by its name
 };
 

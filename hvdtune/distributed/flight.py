@@ -7,6 +7,7 @@ thread of the process takes it from there.
 
 from __future__ import annotations
 
+import atexit
 import contextlib
 import os
 import sys
@@ -21,8 +22,8 @@ import torch
 from torch import distributed
 
 from hvdtune.core.rank.handles import WAIT_SLICE_S
-from hvdtune.distributed.job import find_loss
-from hvdtune.errors import CollectiveError, MismatchError, RankLostError
+from hvdtune.distributed.job import find_loss, hang_warning_s, told_ranks
+from hvdtune.errors import CollectiveError, MismatchError, RankLostError, ShutdownError
 
 if TYPE_CHECKING:
     from hvdtune.core import _native
@@ -36,6 +37,8 @@ _NEWS_OF_LEAVERS_S: Final = 0.5
 _FOREVER_S: Final = 3600.0
 _is_profiled: Final[Callable[[], bool]] = torch.autograd._profiler_enabled  # type: ignore[attr-defined]
 _NO_RANGE: Final = contextlib.nullcontext()
+# How long callbacks that are under way when the interpreter ends may take.
+_GRACE_S: Final = 5.0
 _WAKE: Final = 0  # a token that no flight has
 
 
@@ -60,6 +63,9 @@ class Flight:
 
     Attributes:
         what: for messages: the operation and its number, as in `allreduce 12 of group 0`.
+        awaits: for messages: what it waits for before the core knows it.
+        verdict_s: how long, once the group's timeout is over, who waits does so for the core to say
+            which rank is at fault.
         source: the rank that sends, of a receipt; -1 elsewhere, and where it is not known yet.
         is_lost: whether it failed because another member was lost, rather than has left.
         on_mismatch: what to call when it has failed because the ranks disagreed about it.
@@ -82,10 +88,12 @@ class Flight:
         "_result",
         "_signal",
         "_timeout_s",
+        "awaits",
         "deadline_s",
         "is_lost",
         "on_mismatch",
         "source",
+        "verdict_s",
         "what",
     )
 
@@ -105,6 +113,8 @@ class Flight:
             ranks: of the job, by their numbers in the runtime.
         """
         self.what = what
+        self.awaits = ""
+        self.verdict_s = 0.0
         self.source = source
         self.is_lost = False
         self.on_mismatch: Callable[[], None] | None = None
@@ -133,11 +143,14 @@ class Flight:
         outputs: Sequence[int],
         expected_bytes: Sequence[int] = (),
         title: str = "",
+        *,
+        is_patient: bool = False,
     ) -> None:
         """Submits the request. Raises what the core refuses, and then it has not begun.
 
         Args:
             title: what it is called in the timeline, in place of the request's name.
+            is_patient: nobody waits for it: it may take any time, and no hang page speaks of it.
         """
         native.submit(
             [request],
@@ -145,8 +158,9 @@ class Flight:
             outputs,
             self._handles,
             expected_bytes=expected_bytes,
-            awaited=True,
+            awaited=not is_patient,
             title=title,
+            patient=is_patient,
         )
         with self._lock:
             self._native = native
@@ -197,7 +211,11 @@ class Flight:
         if not self._ended:
             COMPLETER.hand_over()
         given_s = self._timeout_s if timeout_s is None else timeout_s
-        deadline_s = self.deadline_s if timeout_s is None else time.monotonic() + timeout_s
+        begun_s = time.monotonic()
+        deadline_s = begun_s + given_s
+        if timeout_s is None:
+            deadline_s = self.deadline_s + min(self.verdict_s, given_s)
+        told_s = hang_warning_s()
         while not self._ended:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0 and not self.ended:
@@ -206,6 +224,10 @@ class Flight:
             wait_s = min(WAIT_SLICE_S, max(left_s, 0.0))
             if self._native is None:
                 self._await_begin(wait_s)
+                waited_s = time.monotonic() - begun_s
+                if told_s and waited_s >= told_s and self._native is None and not self._ended:
+                    told_s = 2 * waited_s
+                    warn(f"{self.what} has waited for {waited_s:.1f} s: {self.awaits}")
                 continue
             try:
                 if not self._native.finish(self._handles, wait_s, self._operations):
@@ -337,12 +359,26 @@ def backend_error(
     """
     rank = getattr(cause, "rank", -1)
     message = f"{what}: {cause}"
+    if isinstance(cause, ShutdownError) and 0 <= rank < len(ranks):
+        # The core's advice is for those who join().
+        message = (
+            f"{what}: rank {rank} has left the group: it has destroyed it, or ended, perhaps by an "
+            "error of its own"
+        )
     if 0 <= rank < len(ranks) and ranks[rank] != rank:
         message = f"{message}; rank {rank} there is rank {ranks[rank]} of the job"
         rank = ranks[rank]
+    elif isinstance(cause, CollectiveError) and (names := told_ranks(ranks)):
+        message = f"{message}; this is of a process group {names}"
     error = distributed.DistBackendError(message)
     vars(error).update(rank=rank)
     return error
+
+
+def warn(text: str) -> None:
+    """Says it on standard error as the core does."""
+    rank = distributed.get_rank() if distributed.is_initialized() else 0
+    os.write(2, f"hvdtune[{rank}] warning: {text}\n".encode())
 
 
 class BackwardPass:
@@ -446,11 +482,15 @@ class Completer:
         self._wakes_s = 0.0  # when the thread looks at the deadlines next
         self._taken: deque[int] = deque()
         self._turn = 0
+        self._threads: list[threading.Thread] = []
+        self._is_closed = False
         self._own = threading.local()  # the turn that a thread was started for
 
     def add(self, flight: Flight, native: _native.Runtime, handle: int) -> None:
         """Completes the flight when the core has ended this handle of its."""
         with self._lock:
+            if self._is_closed:
+                return
             if self._queue is None:
                 self._begin()
             queue = self._queue
@@ -467,7 +507,23 @@ class Completer:
         """To be called before a wait for a flight: this thread may be the one to complete it."""
         if getattr(self._own, "turn", -1) == self._turn:
             with self._lock:
-                self._start_thread()
+                if not self._is_closed:
+                    self._start_thread()
+
+    def close(self) -> None:
+        """Completes nothing from now on.
+
+        To be called when the interpreter ends: a thread that is in a callback of torch then would
+        abort the process.
+        """
+        with self._lock:
+            self._is_closed = True
+            self._turn += 1
+            threads, queue = self._threads, self._queue
+        if queue is not None:
+            queue.put(_WAKE)
+        for thread in threads:
+            thread.join(_GRACE_S)
 
     def _begin(self) -> None:
         """REQUIRES: _lock."""
@@ -479,9 +535,16 @@ class Completer:
     def _start_thread(self) -> None:
         """REQUIRES: _lock."""
         self._turn += 1
-        threading.Thread(
-            target=self._run, args=(self._queue, self._turn), name="hvdtune-completer", daemon=True
-        ).start()
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        self._threads.append(
+            threading.Thread(
+                target=self._run,
+                args=(self._queue, self._turn),
+                name="hvdtune-completer",
+                daemon=True,
+            )
+        )
+        self._threads[-1].start()
 
     def _run(self, queue: _native.CompletionQueue, turn: int) -> None:
         self._own.turn = turn
@@ -516,4 +579,6 @@ class Completer:
 
 
 COMPLETER: Final = Completer()
+# Before any group is made, and so after all of them have been left.
+atexit.register(COMPLETER.close)
 os.register_at_fork(after_in_child=COMPLETER.forget_after_fork)

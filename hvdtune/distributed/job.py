@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import ctypes
 import dataclasses
+import functools
 import json
 import os
 import threading
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+_MOST_SHOWN: Final = 16
 _LOOPBACK: Final = "127.0.0.1"
 # Between two looks into the store, where a wait must end when the group is left.
 _FIRST_LOOK_S: Final = 0.001
@@ -201,6 +203,13 @@ def form_for_store(timeout_s: float) -> None:
         _FOR_STORE[:] = [PROCESS.native()]
 
 
+@functools.cache
+def hang_warning_s() -> float:
+    """After how long a wait is explained on standard error; 0 for never."""
+    config = environment.Config.from_environ(environment.own_environ() | _ALONE)
+    return config.hang_warning_s
+
+
 def form_beside(place: GroupPlace) -> GroupRuntime:
     """As `form`, but never the job of the process, and its operations may wait for any time."""
     own = dataclasses.replace(_own_config(place), hang_abort_s=0.0)
@@ -211,8 +220,21 @@ def _own_config(place: GroupPlace) -> Config:
     """What the environment says, but for this process's place."""
     config = environment.Config.from_environ(environment.own_environ() | _ALONE)
     return dataclasses.replace(
-        config, rank=place.rank, size=place.size, hang_abort_s=place.timeout_s
+        config,
+        rank=place.rank,
+        size=place.size,
+        hang_abort_s=place.timeout_s,
+        hang_about=f"in a process group, {names}: " if (names := told_ranks(place.ranks)) else "",
     )
+
+
+def told_ranks(ranks: tuple[int, ...]) -> str:
+    """Which ranks of the job the ranks of a group are, "" where they are the same."""
+    if ranks == tuple(range(len(ranks))):
+        return ""
+    shown = ", ".join(str(rank) for rank in ranks[:_MOST_SHOWN])
+    more = ", ..." if len(ranks) > _MOST_SHOWN else ""
+    return f"whose ranks 0 to {len(ranks) - 1} are ranks {shown}{more} of the job"
 
 
 def _any_size(_: int) -> None:

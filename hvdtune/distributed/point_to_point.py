@@ -118,7 +118,7 @@ class PairRuntime:
 
         what = f"recv {number} from rank {self._peer}, tag {tag}"
         flight = Flight(what, math.inf, [], finish, self._place.ranks, self._peer)
-        self._start(flight, 1 - self._place.rank, tag, number, (0, 0))
+        self._start(flight, 1 - self._place.rank, tag, number, (0, 0), is_patient=True)
         return flight
 
     def _number(self, tag: int, *, sends: bool) -> int:
@@ -129,11 +129,20 @@ class PairRuntime:
             return count
 
     def _start(
-        self, flight: Flight, sender: int, tag: int, number: int, memory: tuple[int, int]
+        self,
+        flight: Flight,
+        sender: int,
+        tag: int,
+        number: int,
+        memory: tuple[int, int],
+        *,
+        is_patient: bool = False,
     ) -> None:
         """`memory`: where the message is, or is to be, and its size; (0, 0) for anywhere."""
         address, size = memory
         sends = sender == self._place.rank
+        peer = self._place.ranks[1 - self._place.rank]
+        flight.awaits = f"rank {peer} has neither sent to this rank nor received from it yet"
         splits = [0, 0]
         splits[1 - sender] = size if sends else 0
         source, target = self._place.ranks[sender], self._place.ranks[1 - sender]
@@ -143,7 +152,7 @@ class PairRuntime:
         expected = [0 if sends else size]
 
         def begin(native: _native.Runtime) -> None:
-            flight.submit(native, request, inputs, outputs, expected)
+            flight.submit(native, request, inputs, outputs, expected, is_patient=is_patient)
 
         self._begin_or_keep(flight, begin)
 

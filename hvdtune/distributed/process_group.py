@@ -33,7 +33,7 @@ from hvdtune.distributed.point_to_point import Inbox, PairRuntime
 from hvdtune.distributed.roll_call import call_roll
 from hvdtune.distributed.tensors import Memory
 from hvdtune.distributed.titles import Titles
-from hvdtune.errors import CollectiveError, RendezvousError, UsageError
+from hvdtune.errors import CollectiveError, RankLostError, RendezvousError, UsageError
 from hvdtune.plural import counted
 
 if TYPE_CHECKING:
@@ -48,6 +48,8 @@ Require = Callable[["_native.Operation"], None]
 _OF_ONE_SIZE: Final = ("allreduce", "reducescatter", "broadcast")
 # How long news of a rank that was lost may take.
 _NEWS_S: Final = 1.0
+# How long the core may take to say who is at fault, once it has waited for the group's timeout.
+_VERDICT_S: Final = 2.0
 _AS_IT_IS: Final = Reduction(ReduceOp.SUM)
 # What the core calls an operation that some ranks refuse: as it begins a name there.
 _REFUSED: Final = "refused"
@@ -151,6 +153,8 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         self._place = place
         self._job = job
         self._timeout_s = place.timeout_s
+        # The core gives up only operations of the first group: others may wait for what is in it.
+        self._verdict_s = _VERDICT_S if job.is_of_process else 0.0
         self._lock = threading.Lock()
         self._names = OperationNames()
         self._rolls = 0
@@ -395,7 +399,10 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         with self._lock:
             number, self._rolls = self._rolls, self._rolls + 1
         name = f"{self._job.count}/{number}"
-        call_roll(self._place, name, seconds, wait_all=wait_all_ranks)
+        call_roll(self._place, name, seconds, self._loss, wait_all=wait_all_ranks)
+
+    def _loss(self) -> RankLostError | None:
+        return self._job.loss() or find_loss()
 
     @routed
     def send(self, given: Tensors, to_rank: int, tag: int) -> Work:
@@ -437,6 +444,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
 
         title = self._title_of_message("from", from_rank, tag)
         flight = Flight(f"recv {title}", self._timeout_s, [staged], finish, ())
+        flight.awaits = "no message for it has come"
         self._inbox.receive(tag, from_rank, staged, flight)
         return Work(flight, self._backward)
 
@@ -625,6 +633,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         end = finish if require is None else checked
         flight = Flight(what, self._timeout_of(opts), owners, end, self._place.ranks)
         flight.on_mismatch = partial(self._forget, number)
+        flight.verdict_s = self._verdict_s
         self._flights[slot] = weakref.ref(flight)
         try:
             with in_profile("", what):

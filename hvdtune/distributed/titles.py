@@ -9,6 +9,7 @@ time.
 from __future__ import annotations
 
 import sys
+import threading
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -94,6 +95,7 @@ class _Replica:
 
     def __init__(self, ddp: DistributedDataParallel, module: torch.nn.Module) -> None:
         self.ddp = weakref.ref(ddp)
+        self._thread = threading.get_ident()
         self._parameters = [
             (name, each.numel(), each.nbytes)
             for name, each in module.named_parameters()
@@ -103,9 +105,14 @@ class _Replica:
         self.next = 0
 
     def look(self) -> None:
-        """Learns the buckets. To be called outside of a backward pass, which locks DDP's log."""
+        """Learns the buckets, unless DDP's log may be locked.
+
+        It is during a backward pass, also while that waits for what a hook of DDP has started. Such
+        a hook may have an optimizer step, on the thread of the pass or on any other.
+        """
         ddp = self.ddp()
-        if self.buckets is None and ddp is not None:
+        is_outside = torch._C._current_graph_task_id() == -1
+        if threading.get_ident() == self._thread and is_outside and self.buckets is None and ddp:
             log = ddp._get_ddp_logging_data()  # type: ignore[no-untyped-call]
             self.buckets = buckets_of(log, self._parameters)
 

@@ -1,6 +1,8 @@
 """Operations between two ranks of torch.distributed, by the backend hvdtune."""
 
 import os
+import re
+import threading
 from functools import partial
 
 import pytest
@@ -8,9 +10,62 @@ import torch
 from torch import distributed as dist
 
 from hvdtune.core.rank import process
+from hvdtune.distributed import flight
 from tests.distributed import members
 
 SIZE = 3
+
+
+def tells_of_a_first_receipt(rank, size):
+    """The core knows nothing of it until the other rank has come."""
+    store = dist.distributed_c10d._get_default_store()
+    if rank == 0:
+        store.wait(["told"])
+        dist.send(torch.ones(1), 1)
+        return None
+    if rank == 2:
+        return None
+    told = []
+    flight.hang_warning_s = lambda: 1e-3
+    flight.warn = lambda text: (told.append(text), store.set("told", ""))
+    dist.recv(torch.empty(1), 0, tag=0)
+    return told[0]
+
+
+def test_a_receipt_whose_sender_does_not_come_is_told(tmp_path):
+    _, told, _ = members.run(tells_of_a_first_receipt, SIZE, tmp_path)
+    assert re.fullmatch(
+        r"recv 0 from rank 0, tag 0, of process group \S+ has waited for [\d.]+ s: rank 0 has "
+        "neither sent to this rank nor received from it yet",
+        told,
+    )
+
+
+def differs_in_a_smaller_group(rank, size):
+    group = dist.new_group([1, 2])
+    if rank:
+        with pytest.raises(dist.DistBackendError) as caught:
+            dist.all_reduce(torch.ones(rank), group=group)
+        return str(caught.value)
+    return None
+
+
+def test_whose_ranks_a_group_speaks_of_is_said(tmp_path):
+    _, *said = members.run(differs_in_a_smaller_group, SIZE, tmp_path)
+    names = "whose ranks 0 to 1 are ranks 1, 2 of the job"
+    assert all(text.endswith(f"this is of a process group {names}") for text in said)
+
+
+def ends_its_completer(rank, size):
+    dist.all_reduce(torch.ones(1), async_op=True).get_future().wait()
+    flight.COMPLETER.close()
+    dist.all_reduce(torch.ones(1))  # which needs none
+    return [thread.name for thread in threading.enumerate()]
+
+
+def test_no_thread_runs_callbacks_when_the_interpreter_ends(tmp_path):
+    for names in members.run(ends_its_completer, 2, tmp_path):
+        assert "hvdtune-completer" not in names
 
 
 def sends_and_receipts(rank, size):

@@ -1,5 +1,7 @@
 """A barrier that tells who has not come."""
 
+import os
+import signal
 from datetime import timedelta
 
 import pytest
@@ -24,6 +26,21 @@ def misses_two(rank, size):
         return said
     dist.barrier()
     return None
+
+
+def misses_a_killed_one(rank, size):
+    monitored_barrier()
+    if rank == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    with pytest.raises(dist.DistBackendError, match=r"monitored_barrier: .*rank 1") as caught:
+        monitored_barrier()  # which otherwise takes a minute
+    assert "did not call" not in str(caught.value)
+    return caught.value.rank
+
+
+def test_a_killed_rank_ends_it_at_once(tmp_path):
+    first, _, last = members.run(misses_a_killed_one, 3, tmp_path, kills=1)
+    assert (first.value, last.value) == (1, 1)
 
 
 def test_who_has_not_come_is_named_on_all_that_have(tmp_path):

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch import distributed as dist
 from torch import nn
 from torch.distributed.fsdp import fully_shard
 from torch.nn.parallel import DistributedDataParallel
@@ -120,6 +121,40 @@ class Training:
 
     def __call__(self, rank, size):
         train(self._wrap, self._folder)
+
+
+def steps_in_hooks(rank, size, waits):
+    """DDP whose hook averages a bucket, and has an optimizer step for its parameters."""
+    torch.manual_seed(0)
+    ddp = DistributedDataParallel(nn.Sequential(nn.Linear(9, 9), nn.Linear(9, 9)), bucket_cap_mb=0)
+    optimizers = {each: torch.optim.SGD([each], lr=0.01) for each in ddp.parameters()}
+
+    def step(future, bucket):
+        for parameter, gradient in zip(bucket.parameters(), bucket.gradients(), strict=True):
+            parameter.grad = gradient.clone()
+            optimizers[parameter].step()
+            parameter.grad = None
+        return bucket.buffer()
+
+    def hook(_, bucket):
+        future = dist.all_reduce(bucket.buffer(), async_op=True).get_future()
+        if not waits:
+            return future.then(partial(step, bucket=bucket))
+        future.wait()
+        stepped = torch.futures.Future()
+        stepped.set_result(step(future, bucket))
+        return stepped
+
+    ddp.register_comm_hook(None, hook)
+    for _ in range(8):
+        ddp(torch.full((2, 9), rank + 1.0)).sum().backward()
+    return sum(float(each.sum()) for each in ddp.parameters())
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_an_optimizer_may_step_in_a_hook_of_ddp(waits, tmp_path):
+    first, second = members.run(partial(steps_in_hooks, waits=waits), 2, tmp_path)
+    assert first == second
 
 
 def makes_one(rank, size, folder):

@@ -175,7 +175,7 @@ HangStep HangDetector::decide(uint64_t now, std::vector<RankView> views) {
   if (hang_ns_ >= next_judgement_ns_) next_judgement_ns_ = hang_ns_ + kJudgeAgainNs;
   if (const Wait* wait = unrecoverable(waits, views, abort_ns_)) {
     return GiveUp{rank_at_fault(*wait), "given up: " + sentence(*wait),
-                  hang_page(waits, views, {.is_deadlock = deadlock})};
+                  options_.about + hang_page(waits, views, {.is_deadlock = deadlock})};
   }
   const bool is_news = deadlock && next_proof_ns_ != kNever;
   next_proof_ns_ = deadlock ? kNever : std::max(next_proof_ns_, 2 * hang_ns_);
@@ -183,7 +183,8 @@ HangStep HangDetector::decide(uint64_t now, std::vector<RankView> views) {
   if (is_news) next_page_ns_ *= 2;  // the first page has come early
   while (next_page_ns_ <= hang_ns_) next_page_ns_ *= 2;
   const uint64_t left = abort_ns_ > hang_ns_ ? abort_ns_ - hang_ns_ : abort_ns_ > 0 ? 1 : 0;
-  return TellAll{hang_page(waits, views, {next_page_ns_ - hang_ns_, left, deadlock})};
+  const Outlook outlook{next_page_ns_ - hang_ns_, left, deadlock};
+  return TellAll{options_.about + hang_page(waits, views, outlook)};
 }
 
 }  // namespace hvdtune

@@ -27,6 +27,7 @@ namespace hvdtune {
 struct HangOptions {
   std::chrono::nanoseconds warning = std::chrono::seconds(5);  // 0: neither told nor given up
   std::chrono::nanoseconds abort = std::chrono::seconds(600);  // 0: never
+  std::string about;  // a page's first line: which ranks its numbers stand for; empty: the job's
   StackSource stack;
 };
 

@@ -109,6 +109,7 @@ class Config:
     heartbeat_timeout_s: float = 2.0
     hang_warning_s: float = 5.0
     hang_abort_s: float = 600.0
+    hang_about: str = ""
     failpoint: str = ""
     start_timeout_s: float = 30.0
     transport: str = "auto"

@@ -434,6 +434,7 @@ def _options(config: Config, stacks: StackSource | None) -> dict[str, Any]:
         "start_timeout_s": config.start_timeout_s,
         "hang_warning_s": config.hang_warning_s,
         "hang_abort_s": config.hang_abort_s,
+        "hang_about": config.hang_about,
         "failpoint": config.failpoint,
         "log_level": environment.LOG_LEVELS.index(config.log_level),
         "timeline_path": config.timeline_path,

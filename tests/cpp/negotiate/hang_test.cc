@@ -252,6 +252,6 @@ TEST(the_sentence_names_the_plainest_cause_first) {
   const std::vector<Wait> waits = explain_all(ranks);
   CHECK_EQ(rank_at_fault(waits[0]), 2);
   CHECK_EQ(sentence(waits[0]),
-           "tensor \"x\" waited 6.0 s for rank 2: never called; it waits outside of hvdtune and "
+           "tensor \"x\" waited 6.0 s for rank 2: never called; it waits for something else and "
            "has not computed for 9.0 s (and for 1 more)");
 }

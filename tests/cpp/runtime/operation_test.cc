@@ -194,6 +194,19 @@ TEST(the_oldest_operation_of_each_set_is_known) {
   CHECK(table.oldest_ns() == (std::map<uint32_t, uint64_t>{{0, 30}}));
 }
 
+TEST(what_nobody_waits_for_is_not_told_as_in_flight) {
+  OperationTable table;
+  std::vector<Operation> operations = named({"a", "b"});
+  operations[0].announced_ns = 20;
+  operations[0].patient = true;
+  operations[1].announced_ns = 30;
+  table.add(std::move(operations));
+  CHECK(table.oldest_ns() == (std::map<uint32_t, uint64_t>{{0, 30}}));
+  CHECK_EQ(table.pending().size(), 1U);
+  table.complete(std::vector{table.find({0, "b"})});
+  CHECK(table.oldest_ns().empty() && table.pending().empty());
+}
+
 TEST(a_watched_operation_tells_a_queue_once_whenever_it_ends) {
   OperationTable table;
   CompletionQueue queue;
