@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from hvdtune.plural import counted
 from hvdtune.timeline.analysis.metrics.breakdown import Spans, waits_of
+from hvdtune.timeline.model.counters import Counter, Counters
 from hvdtune.timeline.model.intervals import union
 from hvdtune.timeline.model.ordering import time_order
 from hvdtune.timeline.model.other_slices import OtherSlices
@@ -56,6 +57,7 @@ class SwimlaneRow:
             `Trace.others`.
         rows: how many are drawn one below the other.
         threads: whose slices they are, as rows of `OtherSlices.threads`.
+        counter: what the row draws in place of slices.
     """
 
     rank: int
@@ -66,6 +68,7 @@ class SwimlaneRow:
     row: NDArray[np.int32]
     rows: int = 1
     threads: tuple[int, ...] = ()
+    counter: Counter | None = None
 
     @cached_property
     def stretches(self) -> tuple[Ints, Ints]:
@@ -214,6 +217,17 @@ def lanes_of_threads(others: OtherSlices) -> list[SwimlaneRow]:
             lane = _of_idler(int(str(rank)), drawn, idler)
             result.append(replace(lane, threads=tuple(rows[~busiest[rows]].tolist())))
     return result
+
+
+def lanes_of_counters(counters: Counters) -> list[SwimlaneRow]:
+    """A lane without slices for every counter of other programs."""
+    nothing, none = np.empty(0, np.int64), np.empty(0, np.uint8)
+    return [
+        SwimlaneRow(
+            track.rank, track.label, nothing, nothing, none, nothing.astype(np.int32), counter=track
+        )
+        for track in counters.tracks
+    ]
 
 
 def _labels(threads: pd.DataFrame) -> NDArray[Any]:

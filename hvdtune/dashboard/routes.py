@@ -7,7 +7,7 @@ from flask import Flask, Response, abort, jsonify, request
 
 from hvdtune.dashboard.runs import Runs
 from hvdtune.dashboard.swimlane import Swimlane
-from hvdtune.dashboard.tiles import TileWindow
+from hvdtune.dashboard.tiles import MAX_PIXELS, TileWindow
 
 MAX_TENSORS = 32
 MAX_RANKS = 4_096
@@ -16,7 +16,10 @@ T = TypeVar("T")
 
 
 def add_routes(server: Flask, runs: Runs) -> None:
-    """/tile, /totals, /find and /event, each of `?run=` and more; a bad request is told why."""
+    """/tile, /overview, /totals, /find and /event, each of `?run=` and more.
+
+    A bad request is told why.
+    """
 
     def asked() -> Swimlane:
         return runs[_number("run", int, 0, len(runs) - 1)].swimlane
@@ -26,6 +29,10 @@ def add_routes(server: Flask, runs: Runs) -> None:
         tensors = request.args.getlist("tensor")[:MAX_TENSORS]
         body = asked().tile(_window(), _ranks(), tensors)
         return Response(body, content_type="application/octet-stream")
+
+    @server.get("/overview")
+    def give_overview() -> Response:
+        return jsonify(asked().overview(_number("px", int, 1, MAX_PIXELS), _ranks()))
 
     @server.get("/totals")
     def give_totals() -> Response:
@@ -49,7 +56,9 @@ def add_routes(server: Flask, runs: Runs) -> None:
 def _window() -> TileWindow:
     times = (_number(name, float, -(2.0**62), 2.0**62) for name in ("from", "to"))
     first, last = times
-    return TileWindow.of(first, last, _number("px", int, 1, 8_192) if "px" in request.args else 1)
+    return TileWindow.of(
+        first, last, _number("px", int, 1, MAX_PIXELS) if "px" in request.args else 1
+    )
 
 
 def _ranks() -> list[int]:

@@ -9,7 +9,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
-from hvdtune.dashboard.lanes import COMPUTE, NAMES_OF_KINDS, SwimlaneRow, lanes_of, lanes_of_threads
+from hvdtune.dashboard.lanes import (
+    COMPUTE,
+    NAMES_OF_KINDS,
+    SwimlaneRow,
+    busy,
+    lanes_of,
+    lanes_of_counters,
+    lanes_of_threads,
+)
 from hvdtune.dashboard.tiles import Marks, TileWindow, tile
 from hvdtune.timeline import Trace
 from hvdtune.timeline.model.other_slices import OtherSlices
@@ -18,6 +26,7 @@ from hvdtune.timeline.model.slices import FOREIGN_KINDS
 
 MAX_TICKS = 2_000
 MAX_FLOWS = 400
+MAX_COUNTERS = 64
 MOST_NAMES = 40  # of tensors in one bucket
 MOST_TEXT = 2_000  # of what another program says of a slice
 
@@ -42,7 +51,12 @@ class Swimlane:
         if trace.others is not None:
             threads = lanes_of_threads(trace.others)
             lanes = sorted([*lanes, *threads], key=lambda lane: lane.rank)
-        last = max((int(lane.reach[-1]) for lane in lanes if len(lane.reach)), default=0)
+        ends = [int(lane.reach[-1]) for lane in lanes if len(lane.reach)]
+        if trace.counters is not None:
+            counters = lanes_of_counters(trace.counters)
+            ends += [int(track.at_ns[-1]) for track in trace.counters.tracks]
+            lanes = sorted([*lanes, *counters], key=lambda lane: lane.rank)
+        last = max(ends, default=0)
         return cls(trace, lanes, Marks.of(trace.events), last + 1)
 
     def tile(
@@ -51,8 +65,9 @@ class Swimlane:
         """See `tiles`. The head has, too, "labels" ([rank, text, rows] of each lane, rank -1: of no
         rank), "kinds" ({number: name} of those that only other programs record) and "ticks"
         ([lane, ns, rank, whether it was the last] of announcements of tensors), "flows" ([lane, ns,
-        lane, ns, name] from where to where) and "flows_hidden" (how many more there are)."""
-        lanes = [lane for lane in self.lanes if not ranks or lane.rank in ranks]
+        lane, ns, name] from where to where), "flows_hidden" and "counters_hidden" (how many more
+        there are)."""
+        lanes, hidden = self._shown(ranks)
         ticks: list[list[Any]] = []
         for name in tensors:
             lane, own = tensor_lane(self.trace.events, name)
@@ -64,9 +79,36 @@ class Swimlane:
             "labels": [[lane.rank, lane.label, lane.rows] for lane in lanes],
             "kinds": _FOREIGN,
             "ticks": ticks,
+            "counters_hidden": hidden,
             **self._arrows(lanes, window),
         }
         return tile(lanes, window, self.trace, more)
+
+    def _shown(self, ranks: Sequence[int]) -> tuple[list[SwimlaneRow], int]:
+        """The lanes of some ranks, or of all, and how many counters more there are."""
+        lanes = [lane for lane in self.lanes if not ranks or lane.rank in ranks]
+        counters = [lane for lane in lanes if lane.counter is not None]
+        hidden = {id(lane) for lane in counters[MAX_COUNTERS:]}
+        return [lane for lane in lanes if id(lane) not in hidden], len(hidden)
+
+    def overview(self, pixels: int, ranks: Sequence[int] = ()) -> dict[str, Any]:
+        """How busy ranks are, on average, over the whole trace.
+
+        A rank that waits is busy while it does not; of another, its busiest lane counts.
+
+        Returns:
+            "ranks": how many; "shares": of each pixel, from 0 to 1.
+        """
+        by_rank: dict[int, list[SwimlaneRow]] = {}
+        for lane in self.lanes:
+            if (not ranks or lane.rank in ranks) and lane.counter is None:
+                by_rank.setdefault(lane.rank, []).append(lane)
+        edges = TileWindow.of(0, self.last_ns, pixels).edges_ns
+        shares = np.zeros(len(edges) - 1)
+        for own in by_rank.values():
+            shares += busy(_counted(own), edges).max(axis=0) / 255
+        shares /= max(len(by_rank), 1)
+        return {"ranks": len(by_rank), "shares": np.round(shares, 3).tolist()}
 
     def _arrows(self, lanes: Sequence[SwimlaneRow], window: TileWindow) -> dict[str, Any]:
         """The flows between these lanes, in a window that has few of them."""
@@ -103,7 +145,7 @@ class Swimlane:
         rows = []
         edges = np.array([window.first_ns, window.last_ns])
         for lane in self.lanes:
-            if ranks and lane.rank not in ranks:
+            if (ranks and lane.rank not in ranks) or lane.counter is not None:
                 continue
             low, high = lane.within(window.first_ns, window.last_ns)
             busy = int(lane.covered_ns(edges)[0])
@@ -168,6 +210,15 @@ _FOREIGN = {code: name for code, name in NAMES_OF_KINDS.items() if name in FOREI
 _COLLECTIVE_CODES = [KIND_NAMES.index(kind) for kind in COLLECTIVES]
 # What is left of a step is hvdtune's own, whatever it is called.
 _FOREIGN.pop(COMPUTE)
+
+
+def _counted(lanes: Sequence[SwimlaneRow]) -> list[SwimlaneRow]:
+    """Those of a rank's lanes that say how busy it is."""
+    own = {lane.label: lane for lane in lanes if not lane.threads}
+    if own.keys() >= {"compute", "wait"}:
+        return [own["compute"]]
+    others = [lane for lane in lanes if lane is not own.get("compute")]
+    return others or list(lanes)
 
 
 def _rows_called(events: pd.DataFrame, text: str) -> NDArray[np.intp]:

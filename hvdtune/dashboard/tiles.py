@@ -2,9 +2,10 @@
 
 A tile is a head in JSON behind its length (4 bytes, little endian), padded to 8 bytes, then columns
 of slices: begin and end (float64, ns), row (int32, see `lanes.SwimlaneRow`), name (uint32, of the
-head's names), lane (uint16, of the head's lanes), kind (uint8), depth (uint8). Where slices are too
-many to be told apart, "exact" is false, there are none, and how busy each pixel of each lane is
-follows (uint8, of 255).
+head's names); of each pixel of each of the head's counters the lowest value and then of each the
+highest (float32, NaN: not known yet); of slices lane (uint16, of the head's lanes), kind (uint8),
+depth (uint8). Where slices are too many to be told apart, "exact" is false, there are none, and how
+busy each pixel of each lane is follows (uint8, of 255).
 """
 
 from collections.abc import Mapping, Sequence
@@ -55,13 +56,14 @@ def tile(
     Args:
         lanes: those that are to be drawn.
         trace: what the rows of their slices are rows of.
-        more: for the head.
+        more: for the head, which also has "counters": [lane, lowest, highest value of all time].
     """
     ranges = [lane.within(window.first_ns, window.last_ns) for lane in lanes]
     exact = sum(high - low for low, high in ranges) <= MAX_SLICES
     columns = _columns(lanes, ranges, window) if exact else _EMPTY
     rows = columns["row"]
     names, name = _names(trace, rows, columns["kind"])
+    counters, levels = _levels(lanes, window)
     head = {
         "from": window.first_ns,
         "to": window.last_ns,
@@ -70,6 +72,7 @@ def tile(
         "slices": len(rows),
         "exact": exact,
         "names": names,
+        "counters": counters,
         **more,
     }
     text = msgspec.json.encode(head)
@@ -79,6 +82,7 @@ def tile(
         columns["end"].astype("<f8"),
         rows.astype("<i4"),
         name.astype("<u4"),
+        levels.astype("<f4"),
         columns["lane"].astype("<u2"),
         columns["kind"],
         columns["depth"],
@@ -95,6 +99,18 @@ _EMPTY: dict[str, NDArray[Any]] = {
     "kind": np.empty(0, np.uint8),
     "depth": np.empty(0, np.uint8),
 }
+
+
+def _levels(
+    lanes: Sequence[SwimlaneRow], window: TileWindow
+) -> tuple[list[list[float]], NDArray[np.float32]]:
+    """The lanes that are counters, and their levels: a row of lowest, a row of highest for each."""
+    tracks = {row: lane.counter for row, lane in enumerate(lanes) if lane.counter is not None}
+    said = [
+        [row, float(track.value.min()), float(track.value.max())] for row, track in tracks.items()
+    ]
+    rows = [track.extremes(window.edges_ns) for track in tracks.values()]
+    return said, np.array(rows or np.empty((0, 2, 0)), np.float32)
 
 
 def _columns(

@@ -14,6 +14,10 @@ def decode(body):
     sizes = {"begin": "<f8", "end": "<f8", "row": "<i4", "name": "<u4", "lane": "<u2"}
     sizes |= {"kind": "u1", "depth": "u1"}
     for column, kind in sizes.items():
+        if column == "lane":
+            shape = len(head["counters"]), 2, head["pixels"]
+            head["levels"] = np.frombuffer(body, "<f4", np.prod(shape), at).reshape(shape)
+            at += head["levels"].nbytes
         head[column] = np.frombuffer(body, kind, head["slices"], at)
         at += head[column].nbytes
     if head["exact"]:

@@ -93,6 +93,25 @@ def test_the_last_instant_of_a_trace_is_in_the_whole_of_it():
     assert len(decode(swimlane.tile(TileWindow.of(0, swimlane.last_ns, 100)))["row"]) == 2
 
 
+def test_the_overview_is_how_long_ranks_do_not_wait(swimlane):
+    told = swimlane.overview(4)
+    computing = [lane for lane in swimlane.lanes if lane.label == "compute"]
+    edges = TileWindow.of(0, swimlane.last_ns, 4).edges_ns
+    covered = sum(lane.covered_ns(edges) for lane in computing) / 2 / np.diff(edges)
+    assert told["ranks"] == 2
+    assert told["shares"] == pytest.approx(covered, abs=0.01)
+    assert swimlane.overview(4, [1])["ranks"] == 1
+
+
+def test_the_overview_of_a_rank_that_never_waits_is_of_its_busiest_lane():
+    recording = Recording()
+    recording.add(0, "STEP", (0, 40))
+    recording.add(0, "PACK", (10, 20))
+    recording.add(0, "QUEUE", (10, 15))
+    swimlane = Swimlane.of(recording.trace(1))
+    assert swimlane.overview(4)["shares"][:3] == pytest.approx([0, 1, 0], abs=0.01)
+
+
 def test_totals_are_time_covered(swimlane):
     rows = swimlane.totals(TileWindow.of(44e6, 84e6, 1))
     pack = next(row for row in rows if (row["rank"], row["lane"]) == (0, "pack"))

@@ -122,12 +122,63 @@ def test_a_row_that_is_not_there_has_no_description(opened, row):
         opened(_slice("first", 0, 5), _slice("second", 9, 5)).swimlane.describe(row)
 
 
-COUNTER = {"ph": "C", "name": "memory", "ts": 1, "pid": "1", "args": {"bytes": 3}}
+NO_NUMBER = {"ph": "C", "name": "memory", "ts": 1, "pid": "1", "args": {"bytes": "three"}}
 FLOW = {"ph": "s", "name": "flow", "ts": 1, "pid": "1", "tid": "7", "id": 1}
 INSTANT = {"ph": "i", "name": "mark", "ts": 9, "pid": "1", "tid": "8"}
 
 
-LEFT_OUT = "counters, flows with one end and the like are counted and not used: 2 events"
+LEFT_OUT = (
+    "flows with one end, counters of no number and the like are counted and not used: 2 events"
+)
+
+
+def _count(at_us, pid="1", name="memory", **args):
+    return {"ph": "C", "name": name, "ts": at_us, "pid": pid, "args": args}
+
+
+def levels_of(tile):
+    """The label of each counter, its values of all time, and the lowest and highest by pixel."""
+    return {
+        tile["labels"][lane][1]: (low, high, levels.tolist())
+        for (lane, low, high), levels in zip(tile["counters"], tile["levels"], strict=True)
+    }
+
+
+def test_a_counter_holds_its_value_until_the_next(opened):
+    run = opened(_slice("op", 0, 40), _count(10, b=5), _count(12, b=-1), _count(30, b=2.5))
+    tile = decode(run.swimlane.tile(TileWindow.of(0, 40_000, 4)))
+    expected = [[None, -1, -1, 2.5], [None, 5, -1, 2.5]]
+    low, high, levels = levels_of(tile)["memory"]
+    assert (low, high) == (-1, 5)
+    assert [[None if np.isnan(v) else v for v in row] for row in levels] == expected
+    assert run.trace.warnings == []
+    assert "memory" not in {row["lane"] for row in run.swimlane.totals(TileWindow.of(0, 9, 1))}
+
+
+def test_counters_are_told_apart_by_what_is_not_alike(opened):
+    run = opened(
+        _slice("op", 0, 40), _title("1", "python"), _title("2", "GPU 0"),
+        _count(1, name="load", used=1), _count(1, name="memory", used=1, free=2),
+        _count(1, pid="2", name="memory", used=1), _count(2, pid="2", name="memory", free=True),
+    )  # fmt: skip
+    assert list(levels_of(tile_of(run))) == [
+        "load",
+        "python memory used",
+        "memory free",
+        "GPU 0 memory used",
+    ]
+
+
+def test_a_counter_goes_on_behind_the_last_slice_and_may_be_all_there_is(opened):
+    run = opened(_count(1, b=1), _count(90, b=2))
+    assert run.swimlane.last_ns == 89_001
+    assert list(levels_of(tile_of(run))) == ["memory"]
+
+
+def test_counters_beyond_those_that_can_be_drawn_are_counted(opened, monkeypatch):
+    monkeypatch.setattr("hvdtune.dashboard.swimlane.MAX_COUNTERS", 2)
+    tile = tile_of(opened(*(_count(1, name=f"counter {n}", b=1) for n in range(5))))
+    assert (list(levels_of(tile)), tile["counters_hidden"]) == (["counter 0", "counter 1"], 3)
 
 
 def _flow(letter, at_us, tid, **more):
@@ -177,7 +228,7 @@ def test_arrows_of_a_window_with_many_are_counted_and_not_drawn(opened, monkeypa
 @pytest.mark.parametrize(
     ("events", "drawn", "said"),
     [
-        pytest.param([COUNTER, FLOW], ["op"], [LEFT_OUT], id="counted and not drawn"),
+        pytest.param([NO_NUMBER, FLOW], ["op"], [LEFT_OUT], id="counted and not drawn"),
         pytest.param([INSTANT], ["mark", "op"], [], id="an instant, which is drawn"),
     ],
 )

@@ -210,6 +210,45 @@ def test_hits_are_counted_and_gone_through_from_the_keyboard(timeline):
     page.wait_for_selector("#swimlane-help:not([open])", state="attached")
 
 
+def test_the_overview_moves_the_window_and_draws_another(timeline):
+    page = timeline("/timeline?run=0&from=44000000&to=84000000")
+    page.wait_for_selector("#swimlane-overview[title*='2 ranks']")
+    box = page.locator("#swimlane-overview").bounding_box()
+    scale = (box["width"] - 150) / WHOLE[1]
+    middle = box["y"] + box["height"] / 2
+
+    def drag(begin_ns, end_ns):
+        before = page.url
+        page.mouse.move(box["x"] + 149 + begin_ns * scale, middle)
+        page.mouse.down()
+        page.mouse.move(box["x"] + 149 + end_ns * scale, middle, steps=3)
+        page.mouse.up()
+        page.wait_for_function("before => location.href !== before", arg=before)
+        return view(page)
+
+    assert drag(64e6, 104e6) == pytest.approx((84e6, 124e6), abs=2e6)
+    assert drag(20e6, 50e6) == pytest.approx((20e6, 50e6), abs=2e6)
+
+
+def test_a_counter_is_drawn_and_told_where_the_mouse_is(browser, tmp_path):
+    changes = (0, 9), (5, 3), (9, 0)
+    counts = [{"ph": "C", "name": "memory", "pid": 1, "ts": at, "args": {"GB": gb}}
+              for at, gb in changes]  # fmt: skip
+    (tmp_path / "trace.json").write_text(json.dumps({"traceEvents": counts}))
+    with (
+        served(open_run(tmp_path / "trace.json")) as origin,
+        opened(browser, origin, "/timeline") as (page, complaints),
+    ):
+        page.wait_for_selector("#swimlane[data-tiles]")
+        box = page.locator("#swimlane").bounding_box()
+        page.mouse.move(box["x"] + 900, box["y"] + 50)
+        told = "memory: 3 (0 to 9 in the whole trace)"
+        page.wait_for_function("t => document.getElementById('swimlane').title === t", arg=told)
+        high, low, ground = colours(page, [(400, 45), (900, 45), (900, 120)])
+        assert low == ground != high
+    assert complaints == []
+
+
 def colours(page, points):
     """Of pixels of the canvas, in one reading, since browsers complain of several."""
     return page.evaluate(

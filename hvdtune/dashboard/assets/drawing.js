@@ -7,7 +7,7 @@
     pack: "#e69f00", communicate: "#009e73", unpack: "#cc79a7", tensor: "#999999",
   };
   // In pixels: of what is left of the lanes, above them, and of a lane.
-  const SIZES = { GUTTER: 148, RULER: 34, BAND: 10, LANE: 18, ROW: 13, GAP: 3, RANK_GAP: 8 };
+  const SIZES = { GUTTER: 148, RULER: 34, BAND: 10, LANE: 18, COUNTER: 30, ROW: 13, GAP: 3, RANK_GAP: 8 };
   const SPAN_COLOR = "#d55e00";
   // Kinds of slices that only other programs record are like lanes of ours.
   const KIND_COLORS = { COPY: "pack", INPUT: "wait", READY: "negotiate" };
@@ -78,7 +78,7 @@
     const n = head.slices;
     return Object.assign(head, {
       begin: take(Float64Array, n), end: take(Float64Array, n), row: take(Int32Array, n),
-      name: take(Uint32Array, n), lane: take(Uint16Array, n), kind: take(Uint8Array, n),
+      name: take(Uint32Array, n), levels: take(Float32Array, 2 * head.counters.length * head.pixels), lane: take(Uint16Array, n), kind: take(Uint8Array, n),
       depth: take(Uint8Array, n),
       busy: take(Uint8Array, head.exact ? 0 : head.lanes * head.pixels),
     });

@@ -57,6 +57,8 @@
       this.line = style.getPropertyValue("--line").trim() || "#dde3ea";
       this.accent = style.getPropertyValue("--accent").trim() || "#2563a8";
       this.surface = style.getPropertyValue("--surface").trim() || "#ffffff";
+      this.page = style.getPropertyValue("--page").trim() || "#f4f6f9";
+      this.draw_overview();
       c.setTransform(ratio, 0, 0, ratio, 0, 0);
       c.fillStyle = this.surface;
       c.fillRect(0, 0, this.canvas.clientWidth, this.canvas.clientHeight);
@@ -71,6 +73,7 @@
       this.draw_marks();
       if (this.tile.exact) this.draw_slices(places); else this.draw_busy(places);
       if (this.tile.exact) this.draw_flows(places);
+      this.draw_counters(places);
       this.draw_ticks(places);
       this.draw_range();
       this.draw_evidence(places);

@@ -3,7 +3,7 @@
 (function () {
   "use strict";
   const { in_words, read_tile } = window.hvdtuneDrawing;
-  const { GUTTER, RULER, BAND, LANE, ROW, GAP, RANK_GAP } = window.hvdtuneDrawing.SIZES;
+  const { GUTTER, RULER, BAND, LANE, COUNTER, ROW, GAP, RANK_GAP } = window.hvdtuneDrawing.SIZES;
   const LEAST_NS = 200; // that are in view
 
   class Swimlane {
@@ -24,6 +24,7 @@
       this.wanted = 0; // number of the last request
       this.events = new AbortController();
       this.listen();
+      this.open_overview();
       this.resize();
     }
 
@@ -42,7 +43,8 @@
       let y = this.head;
       (this.tile ? this.tile.labels : []).forEach((label, index, all) => {
         if (index && (label[0] !== all[index - 1][0] || label[0] < 0)) y += RANK_GAP;
-        const height = label[0] < 0 ? 2 * LANE : Math.max(LANE, label[2] * ROW);
+        const lasting = label[0] < 0 ? 2 * LANE : Math.max(LANE, label[2] * ROW);
+        const height = this.counter_of(index) < 0 ? lasting : COUNTER;
         places.push({ y: y - this.scroll, height });
         y += height + GAP;
       });
@@ -125,6 +127,7 @@
       if (this.canvas.width === before && this.tile) return;
       this.is_same_view = true; // so that what is said of a chosen slice stays
       this.fetch_soon();
+      this.fetch_overview();
     }
 
     fit() {
@@ -142,9 +145,11 @@
         ? tile.slices.toLocaleString("en") + " slices" + (tile.flows_hidden
           ? `; ${tile.flows_hidden.toLocaleString("en")} arrows, which show when you zoom in` : "")
         : "too many slices to tell apart: colours show how busy each lane is; zoom in for slices";
+      const counters = tile.counters_hidden
+        ? `; ${tile.counters_hidden.toLocaleString("en")} counters more, which show when you choose their rank` : "";
       this.canvas.dataset.exact = tile.exact;
       const span = this.to - this.from, exact = span / 1e4;
-      if (!this.selected || !this.is_same_view) this.say(`${in_words(this.from, exact)} to ${in_words(this.to, exact)} (${in_words(span)}): ${what}`);
+      if (!this.selected || !this.is_same_view) this.say(`${in_words(this.from, exact)} to ${in_words(this.to, exact)} (${in_words(span)}): ${what}${counters}`);
       this.is_same_view = false;
       this.keep_address();
     }
@@ -253,6 +258,19 @@
       return -1;
     }
 
+    lane_at(y) {
+      return y < this.head ? -1 : this.rows().findIndex((place) => y >= place.y && y <= place.y + place.height);
+    }
+
+    // What is at a point, in a few words.
+    told_at(x, y) {
+      const k = this.slice_at(x, y), tile = this.tile;
+      if (k >= 0) return `${tile.names[tile.name[k]]}, ${in_words(tile.end[k] - tile.begin[k])}`;
+      const lane = x < GUTTER || !tile ? -1 : this.lane_at(y);
+      const counted = lane < 0 ? "" : this.counted(lane, this.ns_at(x), this.ns_at(x));
+      return counted ? `${tile.labels[lane][1]}: ${counted}` : this.setting_at(x, y);
+    }
+
     neighbour(by) {
       // The next slice of the same lane; of the first lane that has one where none is selected.
       const tile = this.tile;
@@ -347,9 +365,7 @@
           this.range = [this.drag.x, event.offsetX].sort((a, b) => a - b).map((x) => this.ns_at(x));
           this.draw_soon();
         } else if (!this.drag) {
-          const k = this.slice_at(event.offsetX, event.offsetY);
-          this.canvas.title = k < 0 ? this.setting_at(event.offsetX, event.offsetY) : `${this.tile.names[this.tile.name[k]]}, ` +
-            in_words(this.tile.end[k] - this.tile.begin[k]);
+          this.canvas.title = this.told_at(event.offsetX, event.offsetY);
         }
       });
       on(this.canvas, "pointerleave", () => { this.pointer = null; });
@@ -381,7 +397,9 @@
     close() { this.events.abort(); this.observer.disconnect(); }
   }
 
-  Object.assign(Swimlane.prototype, window.hvdtunePainting);
+  Object.assign(
+    Swimlane.prototype, window.hvdtunePainting, window.hvdtuneCounters, window.hvdtuneOverview,
+  );
 
   function open_help() {
     const help = document.getElementById("swimlane-help");
@@ -401,6 +419,7 @@
         shown.selected = null;
         shown.draw_soon();
         shown.fetch_soon();
+        shown.fetch_overview();
         return "";
       }
       if (shown) shown.close();

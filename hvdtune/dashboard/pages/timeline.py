@@ -30,6 +30,7 @@ _KEYS = (
     ("Esc", "clear the choice"),
     ("wheel", "scroll; with Ctrl zoom, with Shift move"),
     ("drag", "show totals of a stretch of time"),
+    ("drag above", "in the overview: move the window, or draw another"),
 )
 _MEANINGS = (
     ("compute", "the script computes, as far as is known, or does what a span of its own names"),
@@ -40,6 +41,7 @@ _MEANINGS = (
     ("communicate", "a bucket is under way"),
     ("unpack", "results are copied out of a bucket"),
     ("others", "threads and streams as another program recorded them; equal names, equal colours"),
+    ("counters", "numbers of another program, from 0 up; pale where one changes within a pixel"),
     ("arrows", "flows of the trace, as from a launch to its kernel, where there are few in view"),
     ("settings", "the setting in force, where it changed; equal settings have equal colours"),
 )
@@ -91,14 +93,23 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
         html.P(id="swimlane-status", className="note", role="status"),
         html.Div(
             [
-                html.Canvas(
-                    id="swimlane",
-                    tabIndex=0,
-                    role="application",
-                    **spoken(
-                        "Swimlane of all ranks. W and S zoom, A and D move, arrow "
-                        "keys step through slices, slash searches, question mark shows all keys."
-                    ),
+                html.Div(
+                    [
+                        html.Canvas(
+                            id="swimlane-overview",
+                            role="img",
+                            **spoken("How busy ranks are, and which part of the trace is shown"),
+                        ),
+                        html.Canvas(
+                            id="swimlane",
+                            tabIndex=0,
+                            role="application",
+                            **spoken(
+                                "Swimlane of all ranks. W and S zoom, A and D move, arrow keys "
+                                "step through slices, slash searches, question mark shows all keys."
+                            ),
+                        ),
+                    ]
                 ),
                 html.Div(
                     html.P("Choose a slice, or drag over a stretch of time.", className="hint"),

@@ -8,6 +8,7 @@ from typing import Any
 import pandas as pd
 
 from hvdtune.plural import counted
+from hvdtune.timeline.model.counters import Counters, counters_of
 from hvdtune.timeline.model.events_of_slices import events_of, others_of, unused_of
 from hvdtune.timeline.model.flows import Flows, flows_of
 from hvdtune.timeline.model.other_slices import OtherSlices, sort_others
@@ -39,9 +40,9 @@ class Trace:
         parsed_counts: `counts` of what was parsed.
         infer: completes the events of `parsed`; see `formats.detection`.
         kept_others: `others`, where `parsed` is not kept.
-        kept_flows: `flows`, where `parsed` is not kept.
-        unused: events that are in none of `events`, `others` and `flows`, where `parsed` is not
-            kept.
+        kept_flows, kept_counters: `flows` and `counters`, where `parsed` is not kept.
+        unused: events that are in none of `events`, `others`, `flows` and `counters`, where
+            `parsed` is not kept.
     """
 
     recorded: pd.DataFrame | None = None
@@ -53,6 +54,7 @@ class Trace:
     infer: InferEvents | None = None
     kept_others: OtherSlices | None = None
     kept_flows: Flows | None = None
+    kept_counters: Counters | None = None
     unused: int = 0
 
     @cached_property
@@ -81,6 +83,11 @@ class Trace:
         return self.kept_flows if self.parsed is None else flows_of(self.parsed)
 
     @cached_property
+    def counters(self) -> Counters | None:
+        """Counters of other programs; None: nothing tells of any."""
+        return self.kept_counters if self.parsed is None else counters_of(self.parsed)
+
+    @cached_property
     def slices(self) -> pd.DataFrame:
         """Everything that a viewer would draw; see `slices`."""
         return slices_of(self) if self.parsed is None else self.parsed
@@ -105,14 +112,13 @@ class Trace:
         return self.meta.get("origin_unix_ns")
 
     def left_out(self) -> list[str]:
-        """One sentence on events that are in none of `events`, `others` and `flows`; or none."""
-        if self.parsed is None:
-            count = self.unused
-        else:
-            count = unused_of(self.parsed) - (self.flows.events if self.flows else 0)
+        """One sentence on events that neither `events` nor any other attribute has; or none."""
+        count = self.unused if self.parsed is None else unused_of(self.parsed)
+        if self.parsed is not None:
+            count -= sum(used.events for used in (self.flows, self.counters) if used is not None)
         if not count:
             return []
-        told = "counters, flows with one end and the like are counted and not used"
+        told = "flows with one end, counters of no number and the like are counted and not used"
         return [f"{told}: {counted(count, 'event')}"]
 
     def __repr__(self) -> str:

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 from numpy.typing import NDArray
 
+from hvdtune.timeline.model.counters import COUNTER_LETTER, counters_of
 from hvdtune.timeline.model.events_of_slices import DRAWN, others_of
 from hvdtune.timeline.model.flows import FLOW_LETTERS, flows_of
 from hvdtune.timeline.model.interning import PairInterner
@@ -32,7 +33,9 @@ from hvdtune.timeline.reading.json.parsed import ParsedFile
 # Slices of these kinds are only drawn; of the others formats and findings take more.
 _ONLY_DRAWN: Final = np.array([kind in ("", "COMPUTE", "COPY") for kind in KIND_TEXTS])
 _DRAWN: Final = np.isin(np.arange(256), [ord(letter) for letter in DRAWN])
-_OF_FLOWS: Final = np.isin(np.arange(256), [ord(letter) for letter in FLOW_LETTERS])
+# Events that are no slices.
+_APART: Final = (*FLOW_LETTERS, COUNTER_LETTER)
+_IS_APART: Final = np.isin(np.arange(256), [ord(letter) for letter in _APART])
 _COLUMNS: Final = ("track", "name", "category", "phase", "begin_ns", "end_ns")
 _CHANGED = "not known: the trace has changed since it was opened"
 
@@ -49,7 +52,7 @@ def parsed_of(kept: cache.Cached) -> tuple[ParsedFile, UnsortedOthers]:
         table = kept.group(number, _COLUMNS)
         column = {name: table[name].to_numpy() for name in _COLUMNS}
         kind = kinds.of(column["name"], column["category"])
-        others = _ONLY_DRAWN[kind] & ~_OF_FLOWS[column["phase"]]
+        others = _ONLY_DRAWN[kind] & ~_IS_APART[column["phase"]]
         if not others.all():
             tables.append(kept.group(number).filter(pa.array(~others)))
         drawn = others & _DRAWN[column.pop("phase")]
@@ -125,7 +128,7 @@ def _args_in(path: Path, content: tuple[int, int]) -> ArgsOf:
 def lighten(part: FileSlices) -> None:
     """Moves the slices that are only drawn from the frame to the others."""
     only_drawn = _ONLY_DRAWN[part.frame["kind"].cat.codes.to_numpy()]
-    only_drawn = only_drawn & ~part.frame["phase"].isin(FLOW_LETTERS).to_numpy()
+    only_drawn = only_drawn & ~part.frame["phase"].isin(_APART).to_numpy()
     drawn = part.frame["phase"].isin(DRAWN).to_numpy()
     part.others = from_slices(part.frame, only_drawn & drawn)
     part.others.unused = int((only_drawn & ~drawn).sum())
@@ -133,7 +136,7 @@ def lighten(part: FileSlices) -> None:
 
 
 def without_slices(trace: Trace, others: Sequence[UnsortedOthers], first_ns: int) -> Trace:
-    """A trace of light parts: its events, its flows, and what is only drawn.
+    """A trace of light parts: its events, flows and counters, and what is only drawn.
 
     Args:
         first_ns: time 0 on the clock of `others`.
@@ -141,7 +144,7 @@ def without_slices(trace: Trace, others: Sequence[UnsortedOthers], first_ns: int
     assert trace.parsed is not None
     for part in others:
         part.shift(-first_ns)
-    events, flows = trace.events, flows_of(trace.parsed)
+    events, flows, counters = trace.events, flows_of(trace.parsed), counters_of(trace.parsed)
     parts = [others_of(trace.parsed), *others]
     return replace(
         trace,
@@ -150,5 +153,6 @@ def without_slices(trace: Trace, others: Sequence[UnsortedOthers], first_ns: int
         infer=None,
         kept_others=sort_others(parts),
         kept_flows=flows,
-        unused=sum(part.unused for part in parts) - flows.events,
+        kept_counters=counters,
+        unused=sum(part.unused for part in parts) - flows.events - counters.events,
     )
