@@ -249,6 +249,45 @@ def test_a_counter_is_drawn_and_told_where_the_mouse_is(browser, tmp_path):
     assert complaints == []
 
 
+def test_lanes_are_pinned_and_folded_and_a_link_keeps_it(timeline):
+    page = timeline("/timeline?run=0&from=44000000&to=84000000")
+    for key, said in (
+        ("ArrowDown", "rank 0 compute"),
+        ("ArrowDown", "rank 0 wait"),
+        ("p", "rank 0 wait is pinned"),
+        ("ArrowDown", "rank 0 compute"),
+        ("e", "rank 0 compute is folded"),
+        ("Shift+E", "rank 0 is folded"),
+    ):
+        press(page, key)
+        wait_for_status(page, said)
+    page.wait_for_function("() => location.search.endsWith('pin=0%2Fwait&fold=0%2F')")
+    low = page.locator("#swimlane").bounding_box()["height"]
+    page.reload()
+    page.wait_for_selector("#swimlane[data-tiles]")
+    assert page.locator("#swimlane").bounding_box()["height"] == low
+    pinned = set(colours(page, [(x, 56) for x in range(150, 900)]))
+    assert "240,228,66" in pinned and "0,114,178" not in pinned  # waits, and does not compute
+
+
+def test_ranges_are_marked_with_notes_and_a_link_keeps_them(timeline):
+    page = timeline("/timeline?run=0&from=44000000&to=84000000&mark=5-2&mark=x")
+    press(page, "m")
+    page.wait_for_selector("#swimlane-note:focus")
+    page.keyboard.type(HOSTILE)
+    page.keyboard.press("Enter")
+    wait_for_status(page, "Marked 44 ms to 84 ms")
+    page.reload()
+    page.wait_for_selector("#swimlane[data-tiles]")
+    page.locator("#swimlane-marks", has_text=HOSTILE).wait_for()
+    press(page, "Home")
+    page.locator("#swimlane-marks button").first.press("Enter")
+    page.wait_for_function("() => location.search.includes('from=34000000&to=94000000')")
+    page.get_by_role("button", name="Remove the mark of 44 ms to 84 ms").press("Enter")
+    page.wait_for_function("() => !location.search.includes('mark=')")
+    assert page.locator("#swimlane-marks").inner_text() == ""
+
+
 def colours(page, points):
     """Of pixels of the canvas, in one reading, since browsers complain of several."""
     return page.evaluate(

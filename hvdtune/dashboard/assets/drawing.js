@@ -7,7 +7,7 @@
     pack: "#e69f00", communicate: "#009e73", unpack: "#cc79a7", tensor: "#999999",
   };
   // In pixels: of what is left of the lanes, above them, and of a lane.
-  const SIZES = { GUTTER: 148, RULER: 34, BAND: 10, LANE: 18, COUNTER: 30, ROW: 13, GAP: 3, RANK_GAP: 8 };
+  const SIZES = { GUTTER: 148, RULER: 34, BAND: 14, NOTES: 18, LANE: 18, COUNTER: 30, FOLDED: 5, ROW: 13, GAP: 3, RANK_GAP: 8 };
   const SPAN_COLOR = "#d55e00";
   // Kinds of slices that only other programs record are like lanes of ours.
   const KIND_COLORS = { COPY: "pack", INPUT: "wait", READY: "negotiate" };

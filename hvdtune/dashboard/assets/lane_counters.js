@@ -3,7 +3,7 @@
 (function () {
   "use strict";
   const { color_of_name } = window.hvdtuneDrawing;
-  const { GUTTER } = window.hvdtuneDrawing.SIZES;
+  const { GUTTER, COUNTER } = window.hvdtuneDrawing.SIZES;
 
   function in_figures(value) {
     const compact = Math.abs(value) >= 1e4;
@@ -50,6 +50,7 @@
         c.globalAlpha = 1;
         c.fillStyle = this.line;
         c.fillRect(GUTTER, place.y + place.height, this.width, 1);
+        if (place.height < COUNTER) return;
         const text = "up to " + in_figures(highest);
         c.fillStyle = this.surface;
         c.fillRect(GUTTER, place.y, c.measureText(text).width + 8, 14);

@@ -66,21 +66,37 @@
       c.textBaseline = "middle";
       if (!this.tile) return;
       const places = this.rows();
-      c.save();
-      c.beginPath();
-      c.rect(GUTTER, this.head, this.width, this.canvas.clientHeight);
-      c.clip();
-      this.draw_marks();
-      if (this.tile.exact) this.draw_slices(places); else this.draw_busy(places);
-      if (this.tile.exact) this.draw_flows(places);
-      this.draw_counters(places);
-      this.draw_ticks(places);
-      this.draw_range();
-      this.draw_evidence(places);
-      c.restore();
-      this.draw_labels(places);
+      const clipped = (left, top, right, bottom, draw) => {
+        c.save();
+        c.beginPath();
+        c.rect(left, top, right - left, bottom - top);
+        c.clip();
+        draw();
+        c.restore();
+      };
+      const right = GUTTER + this.width, bottom = this.canvas.clientHeight;
+      clipped(GUTTER, this.head, right, bottom, () => this.draw_marks());
+      [[false, this.pin_end, bottom], [true, this.head, this.pin_end]].forEach(([pinned, first, last]) => {
+        const own = this.rows_that_are(pinned, places);
+        clipped(GUTTER, first, right, last, () => this.draw_lanes(own));
+        clipped(0, first, GUTTER - 6, last, () => this.draw_labels(own));
+      });
+      clipped(GUTTER, this.head, right, bottom, () => {
+        if (this.tile.exact) this.draw_flows(places);
+        this.draw_range();
+      });
+      c.fillStyle = this.muted;
+      if (this.pin_end > this.head) c.fillRect(0, this.pin_end - 2, right, 1);
       this.draw_ruler();
       this.draw_settings();
+      this.draw_notes();
+    },
+
+    draw_lanes(places) {
+      if (this.tile.exact) this.draw_slices(places); else this.draw_busy(places);
+      this.draw_counters(places);
+      this.draw_ticks(places);
+      this.draw_evidence(places);
     },
 
     draw_busy(places) {
@@ -221,7 +237,7 @@
     },
 
     setting_at(x, y) {
-      if (!this.tile || y < RULER || y >= this.head || x < GUTTER) return "";
+      if (!this.tile || y < RULER || y >= RULER + BAND || x < GUTTER) return "";
       const before = this.tile.adopted.filter(([ns]) => this.x_of(ns) <= x);
       return before.length ? before[before.length - 1][1] : "";
     },
@@ -249,23 +265,21 @@
     },
 
     draw_labels(places) {
-      const c = this.context;
-      c.fillStyle = this.surface;
-      c.fillRect(0, 0, GUTTER - 1, this.canvas.clientHeight);
+      const c = this.context, chosen = this.current_lane();
       this.tile.labels.forEach(([rank, text], lane) => {
-        const place = places[lane];
+        const place = places[lane], middle = place.y + place.height / 2 + 1;
         if (place.y + place.height < this.head || place.y > this.canvas.clientHeight) return;
-        c.save();
-        c.beginPath();
-        c.rect(0, this.head, GUTTER - 6, this.canvas.clientHeight);
-        c.clip();
-        const first = rank >= 0 && (lane === 0 || this.tile.labels[lane - 1][0] !== rank);
+        if (lane === chosen) {
+          c.fillStyle = this.accent;
+          c.fillRect(0, place.y, 3, place.height);
+        }
+        const folded = this.is_folded(lane);
         c.fillStyle = this.ink;
-        if (first) c.fillText("rank " + rank, 4, place.y + place.height / 2 + 1);
+        if (place.is_first && rank >= 0) c.fillText("rank " + rank, 6, folded ? middle + 3 : middle);
+        if (folded) return;
         c.fillStyle = rank < 0 ? this.ink : this.muted;
-        const left = rank < 0 ? 4 : 58;
-        c.fillText(fitted(c, text, GUTTER - 8 - left), left, place.y + place.height / 2 + 1);
-        c.restore();
+        const left = rank < 0 ? 6 : 58;
+        c.fillText(fitted(c, text, GUTTER - 8 - left), left, middle);
       });
     },
 

@@ -3,13 +3,14 @@
 (function () {
   "use strict";
   const { in_words, read_tile } = window.hvdtuneDrawing;
-  const { GUTTER, RULER, BAND, LANE, COUNTER, ROW, GAP, RANK_GAP } = window.hvdtuneDrawing.SIZES;
+  const { GUTTER, RULER, BAND, NOTES } = window.hvdtuneDrawing.SIZES;
   const LEAST_NS = 200; // that are in view
 
   class Swimlane {
     constructor(canvas, config) {
       this.canvas = canvas;
-      this.config = config; // run, last_ns, from, to, ranks, tensors, row
+      // run, last_ns, from, to, ranks, tensors, row, pinned, folded, marks ([from, to, note] each)
+      this.config = config;
       this.context = canvas.getContext("2d");
       this.status = document.getElementById("swimlane-status");
       this.details = document.getElementById("swimlane-details");
@@ -19,38 +20,28 @@
       this.tile = null;
       this.strip = document.createElement("canvas");
       this.selected = null; // {lane, begin, end, row, name}
+      this.lane = ""; // the chosen lane, as addresses call it
       this.told = config.row; // row of the slice that the words are about; -1: none
       this.range = null; // [from, to] chosen with the mouse
       this.wanted = 0; // number of the last request
       this.events = new AbortController();
       this.listen();
       this.open_overview();
+      this.list_marks();
       this.resize();
     }
 
     // Where the lanes begin.
-    get head() { return RULER + (this.tile && this.tile.adopted.length ? BAND : 0); }
+    get head() {
+      const settings = this.tile && this.tile.adopted.length ? BAND : 0;
+      return RULER + settings + (this.config.marks.length ? NOTES : 0);
+    }
 
     get width() { return Math.max(this.canvas.clientWidth - GUTTER, 50); }
 
     x_of(ns) { return GUTTER + ((ns - this.from) / (this.to - this.from)) * this.width; }
 
     ns_at(x) { return this.from + ((x - GUTTER) / this.width) * (this.to - this.from); }
-
-    rows() {
-      // Top and height of each lane; ranks are set apart.
-      const places = [];
-      let y = this.head;
-      (this.tile ? this.tile.labels : []).forEach((label, index, all) => {
-        if (index && (label[0] !== all[index - 1][0] || label[0] < 0)) y += RANK_GAP;
-        const lasting = label[0] < 0 ? 2 * LANE : Math.max(LANE, label[2] * ROW);
-        const height = this.counter_of(index) < 0 ? lasting : COUNTER;
-        places.push({ y: y - this.scroll, height });
-        y += height + GAP;
-      });
-      this.total = y + 8;
-      return places;
-    }
 
     look(from, to) {
       const limit = this.config.last_ns;
@@ -157,6 +148,9 @@
     keep_address() {
       const query = this.query({ from: Math.round(this.from), to: Math.round(this.to) });
       this.config.tensors.forEach((name) => query.append("tensor", name));
+      this.config.pinned.forEach((key) => query.append("pin", key));
+      this.config.folded.forEach((key) => query.append("fold", key));
+      this.config.marks.forEach(([from, to, note]) => query.append("mark", `${from}-${to} ${note}`.trim()));
       if (this.told !== -1) query.set("row", this.told);
       const evidence = this.config.evidence;
       if (evidence) { query.set("finding", this.config.finding); query.set("step", evidence.step); }
@@ -171,6 +165,7 @@
       };
       const [rank, lane] = tile.labels[tile.lane[k]];
       const chosen = this.selected;
+      this.lane = this.lane_key(chosen.lane);
       this.say(`${chosen.name}, ${rank < 0 ? "tensor" : "rank " + rank} ${lane}, at ` +
         `${in_words(chosen.begin)}, lasts ${in_words(chosen.end - chosen.begin)}`);
       if (chosen.begin > this.to || chosen.end < this.from) {
@@ -194,7 +189,7 @@
         .catch((error) => { if (error.name !== "AbortError") this.say(String(error)); });
     }
 
-    show_lines(title, lines) {
+    show_lines(title, lines, form = null) {
       if (!this.details) return;
       const heading = document.createElement("h3");
       heading.textContent = title;
@@ -205,18 +200,18 @@
         text.textContent = value;
         list.append(term, text);
       });
-      this.details.replaceChildren(heading, list);
+      this.details.replaceChildren(heading, ...(form ? [form, list] : [list, this.lane_controls()]));
     }
 
     show_totals(from, to) {
-      fetch("/totals?" + this.query({ from: Math.round(from), to: Math.round(to) }), { signal: this.events.signal })
+      return fetch("/totals?" + this.query({ from: Math.round(from), to: Math.round(to) }), { signal: this.events.signal })
         .then((answer) => answer.json())
         .then((rows) => {
           const lines = rows.map((row) => [
             `rank ${row.rank} ${row.lane}`,
             `${row.busy_ms.toFixed(3)} ms, ${row.percent.toFixed(1)} %, ${row.slices} slices`,
           ]);
-          this.show_lines(`Totals of ${in_words(to - from)} from ${in_words(from)}`, lines);
+          this.show_lines(`Totals of ${in_words(to - from)} from ${in_words(from)}`, lines, this.note_form([from, to]));
         })
         .catch((error) => { if (error.name !== "AbortError") this.say(String(error)); });
     }
@@ -250,23 +245,22 @@
 
     slice_at(x, y) {
       if (!this.tile || !this.tile.exact || !this.deepest) return -1;
-      const places = this.rows();
+      const places = this.rows(), lane = this.lane_at(y);
       for (let k = this.tile.slices - 1; k >= 0; k--) {
+        if (this.tile.lane[k] !== lane) continue;
         const box = this.box(k, places);
         if (x >= box.x - 1 && x <= box.x + box.width + 1 && y >= box.y && y <= box.y + box.height) return k;
       }
       return -1;
     }
 
-    lane_at(y) {
-      return y < this.head ? -1 : this.rows().findIndex((place) => y >= place.y && y <= place.y + place.height);
-    }
-
     // What is at a point, in a few words.
     told_at(x, y) {
-      const k = this.slice_at(x, y), tile = this.tile;
+      const k = this.slice_at(x, y), tile = this.tile, marked = this.mark_at(x, y);
+      if (marked) return `${this.range_title(marked)}: ${marked[2]}`;
       if (k >= 0) return `${tile.names[tile.name[k]]}, ${in_words(tile.end[k] - tile.begin[k])}`;
-      const lane = x < GUTTER || !tile ? -1 : this.lane_at(y);
+      const lane = tile ? this.lane_at(y) : -1;
+      if (x < GUTTER) return lane < 0 ? "" : this.lane_title(lane);
       const counted = lane < 0 ? "" : this.counted(lane, this.ns_at(x), this.ns_at(x));
       return counted ? `${tile.labels[lane][1]}: ${counted}` : this.setting_at(x, y);
     }
@@ -275,7 +269,7 @@
       // The next slice of the same lane; of the first lane that has one where none is selected.
       const tile = this.tile;
       if (!tile || !tile.exact || !tile.slices) { this.zoom(0.25, (this.from + this.to) / 2); return; }
-      const lane = this.selected ? this.selected.lane : tile.lane[0];
+      const chosen = this.current_lane(), lane = chosen < 0 ? tile.lane[0] : chosen;
       let best = -1;
       for (let k = 0; k < tile.slices; k++) {
         if (tile.lane[k] !== lane) continue;
@@ -285,26 +279,6 @@
         if (by < 0 && at < this.selected.begin && (best < 0 || at > tile.begin[best])) best = k;
       }
       if (best >= 0) this.select(best); else this.pan(0.5 * by);
-    }
-
-    other_lane(by) {
-      const tile = this.tile;
-      if (!tile || !tile.exact || !tile.slices) { this.move_up(by * 3 * LANE); return; }
-      const from = this.selected ? this.selected.lane : by > 0 ? -1 : tile.lanes;
-      const at = this.selected ? this.selected.begin : this.from;
-      for (let lane = from + by; lane >= 0 && lane < tile.lanes; lane += by) {
-        let best = -1;
-        for (let k = 0; k < tile.slices; k++) {
-          if (tile.lane[k] !== lane) continue;
-          if (best < 0 || Math.abs(tile.begin[k] - at) < Math.abs(tile.begin[best] - at)) best = k;
-        }
-        if (best >= 0) {
-          this.select(best);
-          const place = this.rows()[lane];
-          if (place.y < this.head || place.y > this.canvas.clientHeight - LANE) this.move_up(place.y - this.head - LANE);
-          return;
-        }
-      }
     }
 
     move_up(by) {
@@ -329,11 +303,15 @@
         Enter: () => this.details && this.details.focus(),
         Escape: () => {
           this.selected = this.range = null;
+          this.lane = "";
           this.told = -1;
           this.draw_soon();
           if (this.tile) this.tell_view();
         },
         n: () => this.next_hit(event.shiftKey ? -1 : 1),
+        p: () => this.pin(),
+        e: () => this.fold(event.shiftKey),
+        m: () => this.ask_for_note(),
       };
       const action = actions[event.key.length === 1 ? event.key.toLowerCase() : event.key];
       if (!action) return;
@@ -375,7 +353,12 @@
         if (moved) { this.show_totals(...this.range); return; }
         this.range = null;
         const k = this.slice_at(event.offsetX, event.offsetY);
-        if (k >= 0) this.select(k); else this.draw_soon();
+        const lane = event.offsetX < GUTTER ? this.lane_at(event.offsetY) : -1;
+        const marked = this.mark_at(event.offsetX, event.offsetY);
+        if (marked) this.say(`${this.range_title(marked)}: ${marked[2]}`);
+        else if (lane >= 0) this.choose_lane(lane);
+        else if (k >= 0) this.select(k);
+        else this.draw_soon();
       });
       on(this.canvas, "dblclick", (event) => this.zoom(0.2, this.ns_at(event.offsetX)));
       const search = document.getElementById("swimlane-search");
@@ -398,7 +381,8 @@
   }
 
   Object.assign(
-    Swimlane.prototype, window.hvdtunePainting, window.hvdtuneCounters, window.hvdtuneOverview,
+    Swimlane.prototype, window.hvdtunePainting, window.hvdtuneCounters, window.hvdtuneLaneOrder,
+    window.hvdtuneMarkedRanges, window.hvdtuneOverview,
   );
 
   function open_help() {

@@ -1,5 +1,6 @@
 """The timeline: what every rank did when, at any zoom."""
 
+import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
@@ -16,20 +17,29 @@ from hvdtune.dashboard.shell import PageAddress
 
 PATH, TITLE = "/timeline", "Timeline"
 
+# What an address keeps; as in lane_order.js and marked_ranges.js.
+MOST_LANES = 50
+MOST_MARKS = 40
+MOST_NOTE = 200
+_MARK = re.compile(r"([0-9]{1,18})-([0-9]{1,18}) ?(.*)", re.DOTALL)
+
 _KEYS = (
     ("W S", "zoom in and out"),
     ("A D", "move left and right"),
     ("Left Right", "go to the previous or next slice of the lane"),
-    ("Up Down", "go to the lane above or below"),
+    ("Up Down", "go to the lane above or below; so does a click on its name"),
     ("F", "zoom to the chosen slice"),
     ("/", "search; Enter goes to the next hit, Shift and Enter to the one before"),
     ("N, Shift N", "go to the next hit or the one before"),
+    ("M", "mark what was dragged over, the chosen slice or what is in view, with a note"),
     ("T", "show totals of what is in view"),
+    ("P", "pin the lane, so that it stays above the others, or let it go"),
+    ("E, Shift E", "fold or unfold the lane, or all lanes of its rank"),
     ("Home", "show the whole trace"),
     ("Enter", "go to the description of the slice; Esc goes back"),
     ("Esc", "clear the choice"),
     ("wheel", "scroll; with Ctrl zoom, with Shift move"),
-    ("drag", "show totals of a stretch of time"),
+    ("drag", "show totals of a stretch of time, which can be marked with a note"),
     ("drag above", "in the overview: move the window, or draw another"),
 )
 _MEANINGS = (
@@ -80,6 +90,9 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
         "from": first_shown,
         "to": last_shown,
         "row": -1 if row is None else row,
+        "pinned": place.query.get("pin", [])[:MOST_LANES],
+        "folded": place.query.get("fold", [])[:MOST_LANES],
+        "marks": marks_of(place.query.get("mark", ())),
         "evidence": None if shown is None else asdict(shown),
         "finding": place.query.get("finding", [""])[0] if shown else "",
     }
@@ -121,11 +134,19 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
             ],
             className="swimlane",
         ),
+        html.Div(id="swimlane-marks"),
         _help(),
         section("About this trace", sentences("Warnings", run.trace.warnings))
         if run.trace.warnings
         else html.Span(),
     ]
+
+
+def marks_of(texts: Sequence[str]) -> list[tuple[int, int, str]]:
+    """From, to and note of the ranges that an address marks ("FROM-TO NOTE" each, in ns)."""
+    found = [match for text in texts if (match := _MARK.fullmatch(text))]
+    marks = [(int(match[1]), int(match[2]), match[3][:MOST_NOTE]) for match in found]
+    return sorted(mark for mark in marks if mark[0] < mark[1])[:MOST_MARKS]
 
 
 def _controls(run: RunView, place: PageAddress) -> Component:
