@@ -16,7 +16,7 @@ from hvdtune.errors import UsageError
 from hvdtune.timeline import Trace, open_trace, summary
 from hvdtune.timeline.analysis.arrivals import Arrivals, arrivals_of
 from hvdtune.timeline.analysis.findings import Answer, why
-from hvdtune.timeline.analysis.metrics import breakdown
+from hvdtune.timeline.analysis.metrics import breakdown, critical_path
 from hvdtune.timeline.analysis.quantities import measure
 from hvdtune.timeline.model.event_table import make_events
 from hvdtune.timeline.model.job_metadata import JobMetadata, job_metadata_of
@@ -76,6 +76,12 @@ class RunView:
         """
         events = self.trace.events.iloc[:0] if self.arrivals is not None else self.trace.events
         return breakdown.steady_steps(events)
+
+    @cached_property
+    def critical_steps(self) -> pd.DataFrame:
+        """The critical path: of each step the row of its slowest rank, in order of time."""
+        rows = critical_path.path_rows(self.steps)
+        return rows.sort_values("begin_ns", ignore_index=True)
 
     @cached_property
     def quantities(self) -> Mapping[str, float]:

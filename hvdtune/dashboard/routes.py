@@ -5,6 +5,8 @@ from typing import TypeVar
 
 from flask import Flask, Response, abort, jsonify, request
 
+from hvdtune.dashboard.critical_path import path_within
+from hvdtune.dashboard.data import RunView
 from hvdtune.dashboard.runs import Runs
 from hvdtune.dashboard.swimlane import Swimlane
 from hvdtune.dashboard.tiles import MAX_PIXELS, TileWindow
@@ -16,13 +18,16 @@ T = TypeVar("T")
 
 
 def add_routes(server: Flask, runs: Runs) -> None:
-    """/tile, /overview, /totals, /find and /event, each of `?run=` and more.
+    """/tile, /overview, /path, /totals, /find and /event, each of `?run=` and more.
 
     A bad request is told why.
     """
 
+    def asked_run() -> RunView:
+        return runs[_number("run", int, 0, len(runs) - 1)]
+
     def asked() -> Swimlane:
-        return runs[_number("run", int, 0, len(runs) - 1)].swimlane
+        return asked_run().swimlane
 
     @server.get("/tile")
     def give_tile() -> Response:
@@ -33,6 +38,10 @@ def add_routes(server: Flask, runs: Runs) -> None:
     @server.get("/overview")
     def give_overview() -> Response:
         return jsonify(asked().overview(_number("px", int, 1, MAX_PIXELS), _ranks()))
+
+    @server.get("/path")
+    def give_path() -> Response:
+        return jsonify(path_within(asked_run(), _window()))
 
     @server.get("/totals")
     def give_totals() -> Response:

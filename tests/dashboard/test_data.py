@@ -4,6 +4,7 @@ from pathlib import Path
 import pytest
 
 from hvdtune.dashboard.blocks import sentences
+from hvdtune.dashboard.critical_path import path_within
 from hvdtune.dashboard.data import RunView, hosts_of, open_run
 from hvdtune.dashboard.evidence import evidence_of
 from hvdtune.dashboard.pages import overview, ranks
@@ -11,6 +12,7 @@ from hvdtune.dashboard.shell import PageAddress
 from hvdtune.dashboard.tiles import TileWindow
 from hvdtune.errors import TraceFormatError, UsageError
 from hvdtune.timeline import write_chrome
+from hvdtune.timeline.analysis.metrics import critical_path
 from tests.kit.flight_recorder import entry
 from tests.kit.flight_recorder import write as write_dumps
 from tests.kit.horovod_timeline import write_horovod_timeline
@@ -30,6 +32,16 @@ def test_tensors_ranks_and_hosts_are_named():
     assert HOSTILE in run.tensors
     assert run.ranks == [0, 1, 2]
     assert hosts_of(run.trace) == ["node-0", "node-1", "node-2"]
+
+
+def test_the_critical_path_is_through_the_ranks_that_stats_names(monkeypatch):
+    run = RunView("run", training_trace(ranks=3, tensors=4, steps=20))
+    whole = TileWindow.of(0, 10**12, 1)
+    drawn = [rank for _, _, rank, _ in path_within(run, whole)["steps"]]
+    counted = critical_path.table(run.steps).groupby("rank")["steps"].max()
+    assert {rank: drawn.count(rank) for rank in set(drawn)} == counted.to_dict()
+    monkeypatch.setattr("hvdtune.dashboard.critical_path.MAX_MARKS", 3)
+    assert path_within(run, whole)["hidden"] == len(drawn)
 
 
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])

@@ -25,6 +25,8 @@ def test_a_tile_is_bytes(client):
 
 def test_totals_places_and_events_are_json(client):
     assert client.get("/totals?run=0&from=0&to=1e9").json[0]["lane"] == "compute"
+    path = client.get("/path?run=0&from=44e6&to=84e6").json
+    assert [step for *_, step in path["steps"]] == [1, 2]
     assert len(client.get("/overview?run=0&px=70&rank=1").json["shares"]) == 70
     place = client.get("/find?run=0&text=img&number=0").json
     assert place["name"] == HOSTILE
@@ -56,7 +58,7 @@ def test_a_bad_request_is_told_what_is_wrong(client, address):
     assert "is no number" in answer.text or "is out of range" in answer.text
 
 
-@pytest.mark.parametrize("path", ["/tile", "/overview", "/totals", "/find", "/event"])
+@pytest.mark.parametrize("path", ["/tile", "/overview", "/path", "/totals", "/find", "/event"])
 def test_routes_only_answer_questions(client, path):
     assert client.post(f"{path}?run=0&from=0&to=1").status_code == 405
 

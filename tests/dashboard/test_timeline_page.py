@@ -288,6 +288,21 @@ def test_ranges_are_marked_with_notes_and_a_link_keeps_them(timeline):
     assert page.locator("#swimlane-marks").inner_text() == ""
 
 
+def test_the_critical_path_is_drawn_and_told_and_a_link_keeps_it(timeline):
+    page = timeline("/timeline?run=0&from=84000000&to=204000000")
+    press(page, "c")
+    wait_for_status(page, "Most of the path through the ranks is rank")
+    page.wait_for_function("() => location.search.includes('path=1')")
+    page.reload()
+    page.wait_for_selector("#swimlane[data-path]")
+    assert int(page.locator("#swimlane").get_attribute("data-path")) >= 3
+    page.mouse.move(0, 0)
+    seen = colours(page, [(600, y) for y in range(40, 260)])
+    assert seen.count("232,48,140") in (2, 3, 4)  # as thick as it is
+    page.get_by_role("button", name="Critical path").press("Enter")
+    page.wait_for_function("() => !location.search.includes('path=')")
+
+
 def colours(page, points):
     """Of pixels of the canvas, in one reading, since browsers complain of several."""
     return page.evaluate(

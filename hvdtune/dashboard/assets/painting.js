@@ -83,6 +83,7 @@
       });
       clipped(GUTTER, this.head, right, bottom, () => {
         if (this.tile.exact) this.draw_flows(places);
+        this.draw_path(places);
         this.draw_range();
       });
       c.fillStyle = this.muted;

@@ -9,7 +9,8 @@
   class Swimlane {
     constructor(canvas, config) {
       this.canvas = canvas;
-      // run, last_ns, from, to, ranks, tensors, row, pinned, folded, marks ([from, to, note] each)
+      // run, last_ns, from, to, ranks, tensors, row, pinned, folded, path (whether it is drawn), marks
+      // ([from, to, note] each)
       this.config = config;
       this.context = canvas.getContext("2d");
       this.status = document.getElementById("swimlane-status");
@@ -87,6 +88,7 @@
         .then((buffer) => {
           this.tile = read_tile(buffer);
           this.paint_strip();
+          this.fetch_path(false);
           this.fit();
           this.draw();
           this.canvas.dataset.answerMs = (performance.now() - asked_at).toFixed(1);
@@ -151,6 +153,7 @@
       this.config.pinned.forEach((key) => query.append("pin", key));
       this.config.folded.forEach((key) => query.append("fold", key));
       this.config.marks.forEach(([from, to, note]) => query.append("mark", `${from}-${to} ${note}`.trim()));
+      if (this.config.path) query.set("path", 1);
       if (this.told !== -1) query.set("row", this.told);
       const evidence = this.config.evidence;
       if (evidence) { query.set("finding", this.config.finding); query.set("step", evidence.step); }
@@ -257,6 +260,8 @@
     // What is at a point, in a few words.
     told_at(x, y) {
       const k = this.slice_at(x, y), tile = this.tile, marked = this.mark_at(x, y);
+      const path = this.path_at(x, y);
+      if (path) return path;
       if (marked) return `${this.range_title(marked)}: ${marked[2]}`;
       if (k >= 0) return `${tile.names[tile.name[k]]}, ${in_words(tile.end[k] - tile.begin[k])}`;
       const lane = tile ? this.lane_at(y) : -1;
@@ -312,6 +317,7 @@
         p: () => this.pin(),
         e: () => this.fold(event.shiftKey),
         m: () => this.ask_for_note(),
+        c: () => this.toggle_path(),
       };
       const action = actions[event.key.length === 1 ? event.key.toLowerCase() : event.key];
       if (!action) return;
@@ -382,7 +388,7 @@
 
   Object.assign(
     Swimlane.prototype, window.hvdtunePainting, window.hvdtuneCounters, window.hvdtuneLaneOrder,
-    window.hvdtuneMarkedRanges, window.hvdtuneOverview,
+    window.hvdtuneMarkedRanges, window.hvdtuneOverview, window.hvdtunePath,
   );
 
   function open_help() {
@@ -423,6 +429,10 @@
         link.click();
         setTimeout(() => URL.revokeObjectURL(link.href), 1000);
       });
+      return "";
+    },
+    path: function (clicks) {
+      if (shown && clicks) shown.toggle_path();
       return "";
     },
     keys: function (clicks) {

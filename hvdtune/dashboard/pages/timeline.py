@@ -31,6 +31,7 @@ _KEYS = (
     ("F", "zoom to the chosen slice"),
     ("/", "search; Enter goes to the next hit, Shift and Enter to the one before"),
     ("N, Shift N", "go to the next hit or the one before"),
+    ("C", "draw the critical path through the ranks, or take it away"),
     ("M", "mark what was dragged over, the chosen slice or what is in view, with a note"),
     ("T", "show totals of what is in view"),
     ("P", "pin the lane, so that it stays above the others, or let it go"),
@@ -52,6 +53,7 @@ _MEANINGS = (
     ("unpack", "results are copied out of a bucket"),
     ("others", "threads and streams as another program recorded them; equal names, equal colours"),
     ("counters", "numbers of another program, from 0 up; pale where one changes within a pixel"),
+    ("critical path", "a pink line, in each step along the rank that the others wait for"),
     ("arrows", "flows of the trace, as from a launch to its kernel, where there are few in view"),
     ("settings", "the setting in force, where it changed; equal settings have equal colours"),
 )
@@ -92,6 +94,7 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
         "row": -1 if row is None else row,
         "pinned": place.query.get("pin", [])[:MOST_LANES],
         "folded": place.query.get("fold", [])[:MOST_LANES],
+        "path": place.query.get("path", [""])[0] == "1",
         "marks": marks_of(place.query.get("mark", ())),
         "evidence": None if shown is None else asdict(shown),
         "finding": place.query.get("finding", [""])[0] if shown else "",
@@ -183,6 +186,7 @@ def _controls(run: RunView, place: PageAddress) -> Component:
                 className="control-middle",
             ),
             dmc.Button("Whole trace", id="swimlane-whole", variant="default"),
+            dmc.Button("Critical path", id="swimlane-path", variant="default"),
             dmc.Button("Keys and lanes", id="swimlane-keys", variant="default"),
             dmc.Button("Save PNG", id="swimlane-save", variant="default"),
         ],
@@ -248,7 +252,7 @@ def register(app: Dash, runs: Runs) -> None:
         State("swimlane-search", "value"),
         prevent_initial_call=True,
     )
-    for name in ("whole", "save", "keys"):
+    for name in ("whole", "path", "save", "keys"):
         app.clientside_callback(  # type: ignore[no-untyped-call]
             ClientsideFunction("swimlane", name),
             shown,
