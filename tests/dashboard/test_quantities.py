@@ -15,8 +15,9 @@ from hvdtune.timeline import write_chrome
 from hvdtune.timeline.analysis import compare
 from hvdtune.timeline.analysis.metrics import breakdown, efficiency, overlap, stragglers
 from hvdtune.timeline.analysis.quantities import QUANTITIES, in_words, measure, page
+from hvdtune.timeline.model.schema import KIND_NAMES
 from tests.kit.horovod_timeline import write_horovod_timeline
-from tests.kit.synthetic import Training
+from tests.kit.synthetic import Recorder, Training
 from tests.kit.traces import KINETO
 
 DOCS = Path(__file__).parents[2] / "docs"
@@ -110,6 +111,25 @@ def test_parts_and_tables_add_up_to_the_quantities(run):
     compared = compare.of_steps(run.steps, run.steps)
     if len(compared):
         assert compared.loc[0, "a_ms"] == pytest.approx(values["step-time"])
+
+
+@pytest.mark.parametrize(
+    ("trace", "absent"),
+    [
+        pytest.param(Training([10.0]).trace(), {"waiting-for-ranks"}, id="a single rank"),
+        pytest.param(
+            Recorder([(0, KIND_NAMES.index("STEP"), 0, n, n + 1, n, 0, 0) for n in range(9)]).trace(
+                1
+            ),
+            {"waiting-for-ranks", "exposed", "communicating"},
+            id="steps alone",
+        ),
+    ],
+)
+def test_what_does_not_apply_has_no_card(trace, absent):
+    shown = {getattr(part, "data-quantity", None) for part in shown_on(RunView("run", trace), "/")}
+    cards = {"step-time", "waiting-for-ranks", "exposed", "communicating", "lost-processor-time"}
+    assert cards - shown == absent
 
 
 def test_what_a_trace_does_not_record_is_unknown():

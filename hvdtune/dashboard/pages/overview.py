@@ -29,6 +29,7 @@ from hvdtune.dashboard.study import setting_text
 from hvdtune.plural import counted, sized
 from hvdtune.timeline.analysis.findings import Answer, TraceFinding
 from hvdtune.timeline.analysis.metrics import bandwidth, breakdown, efficiency, gpu, stragglers
+from hvdtune.timeline.model.schema import COLLECTIVES
 
 PATH, TITLE = "/", "Overview"
 
@@ -81,6 +82,10 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
         section("Bus bandwidth", note(_bandwidth(run))),
         sentences("About this trace", run.trace.warnings) or html.Span(),
     ]
+
+
+# What a trace of a job that communicates has.
+_COMMUNICATION = ("BUCKET", "BLOCKED", *COLLECTIVES)
 
 
 def _has_only_steps(run: RunView) -> bool:
@@ -273,12 +278,14 @@ def _step_cards(run: RunView) -> list[Component]:
         f"mean; 5 to 95 %: {each.quantile(0.05):,.2f} to {each.quantile(0.95):,.2f} ms, "
         f"{counted(run.steps['step'].nunique(), 'step')} of {counted(len(run.ranks), 'rank')}"
     )
+    shown = ["lost-processor-time"]
+    if run.trace.events["kind"].isin(_COMMUNICATION).any():
+        shown[:0] = ["exposed", "communicating"]
+        if run.steps["rank"].nunique() > 1:  # a single one has nobody to wait for
+            shown.insert(0, "waiting-for-ranks")
     return [
         quantity("step-time", values["step-time"], spread),
-        quantity("waiting-for-ranks", values["waiting-for-ranks"]),
-        quantity("exposed", values["exposed"]),
-        quantity("communicating", values["communicating"]),
-        quantity("lost-processor-time", values["lost-processor-time"]),
+        *(quantity(key, values[key]) for key in shown),
     ]
 
 
