@@ -1,6 +1,6 @@
 """The table of a trace's events."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -11,33 +11,42 @@ from hvdtune.timeline.model.ordering import time_order
 from hvdtune.timeline.model.schema import INT_COLUMNS, KIND_NAMES
 
 
-def make_events(columns: Mapping[str, NDArray[Any]], names: Sequence[str]) -> pd.DataFrame:
+def make_events(columns: dict[str, NDArray[Any]], names: Sequence[str]) -> pd.DataFrame:
     """Build `trace.Trace.events` from unordered columns.
 
     Args:
-        columns: one array per column of `COLUMNS`; kind holds indices into `KIND_NAMES`, name
-            indices into `names`.
+        columns: one array per column of `COLUMNS`, which are taken from them; kind holds indices
+            into `KIND_NAMES`, name indices into `names`.
         names: texts, each once.
     """
-    used, codes = np.unique(columns["name"], return_inverse=True)
-    texts = [names[index] for index in used]
-    by_text = np.argsort(np.array(texts, dtype=object), kind="stable")
-    rank_of_text = np.empty(len(texts), dtype=np.int64)
-    rank_of_text[by_text] = np.arange(len(texts))
-    ordered = {**columns, "name": rank_of_text[codes]}
+    columns["name"], categories = _by_text(columns["name"], names)
     # Of equal begins an enclosing span comes first, and the order is always the same.
-    ties = [ordered[key] for key in ("kind", "name", "seq", "bucket", "arg")]
-    order = time_order(ordered["begin_ns"], [ordered["rank"], -ordered["end_ns"], *ties])
+    ties = [columns[key] for key in ("kind", "name", "seq", "bucket", "arg")]
+    order = time_order(columns["begin_ns"], [columns["rank"], -columns["end_ns"], *ties])
+    del ties
+
+    def column(name: str, dtype: type) -> NDArray[Any]:
+        # One after the other, since each may be large.
+        ordered: NDArray[Any] = columns.pop(name)[order].astype(dtype, copy=False)
+        return ordered
+
     kinds = pd.Index(KIND_NAMES, dtype="str")
-    categories = pd.Index([texts[index] for index in by_text], dtype="str")
-    kind_codes = ordered["kind"][order].astype(np.int8)
     frame: dict[str, Any] = {
-        "rank": ordered["rank"][order].astype(np.int32),
-        "kind": pd.Categorical.from_codes(cast("Any", kind_codes), categories=kinds),
+        "rank": column("rank", np.int32),
+        "kind": pd.Categorical.from_codes(cast("Any", column("kind", np.int8)), categories=kinds),
         "name": pd.Categorical.from_codes(
-            cast("Any", ordered["name"][order]), categories=categories
+            cast("Any", column("name", np.int32)), categories=categories
         ),
     }
-    for name in INT_COLUMNS:
-        frame[name] = ordered[name][order].astype(np.int64)
+    frame |= {name: column(name, np.int64) for name in INT_COLUMNS}
     return pd.DataFrame(frame, copy=False)
+
+
+def _by_text(codes: NDArray[Any], names: Sequence[str]) -> tuple[NDArray[np.int32], pd.Index]:
+    """Numbers of texts in the order of these, and the texts that are used."""
+    used = np.flatnonzero(np.bincount(codes)) if len(codes) else np.empty(0, np.intp)
+    texts = [names[index] for index in used.tolist()]
+    by_text = np.argsort(np.array(texts, dtype=object), kind="stable")
+    place = np.zeros(int(used[-1]) + 1 if len(used) else 1, np.int32)
+    place[used[by_text]] = np.arange(len(used), dtype=np.int32)
+    return place[codes], pd.Index([texts[index] for index in by_text.tolist()], dtype="str")

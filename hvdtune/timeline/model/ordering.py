@@ -16,7 +16,9 @@ def time_order(begin_ns: NDArray[Any], ties: Sequence[NDArray[Any]]) -> NDArray[
     """
     order = np.argsort(begin_ns, kind="stable")
     # Few begins are equal, so the costly sort is kept to those.
-    equal = begin_ns[order][1:] == begin_ns[order][:-1]
+    ordered = begin_ns[order]
+    equal = ordered[1:] == ordered[:-1]
+    del ordered
     tied = np.zeros(len(order), dtype=bool)
     tied[1:] |= equal
     tied[:-1] |= equal

@@ -38,10 +38,12 @@ def align(fits: Mapping[int, ClockFit], columns: Mapping[int, Columns]) -> dict[
         columns: of each rank, with its own times: kind, name, seq, bucket, arg, begin_ns, end_ns.
     """
     free = [rank for rank in sorted(fits) if rank != 0 and not fits[rank].is_exact]
-    table = pd.concat([_links(rank, columns[rank]) for rank in sorted(fits)], ignore_index=True)
-    if not free or table["rank"].nunique() < 2:
+    if not free:
         return dict(fits)
-    clocks = _Clocks(fits, columns, table)
+    ranks, places = _places([_links(rank, columns[rank]) for rank in sorted(fits)])
+    if len(ranks) < 2:
+        return dict(fits)
+    clocks = _Clocks(fits, columns, ranks, places)
     cuts: set[_Cut] = set()
     change = np.zeros((len(clocks.ranks), 2))
     for _ in range(MOST_ROUNDS):
@@ -69,13 +71,16 @@ class _Clocks:
     """Times of causes and effects by key and rank, and how they move with the clocks."""
 
     def __init__(
-        self, fits: Mapping[int, ClockFit], columns: Mapping[int, Columns], table: pd.DataFrame
+        self,
+        fits: Mapping[int, ClockFit],
+        columns: Mapping[int, Columns],
+        ranks: list[int],
+        places: NDArray[np.int32],
     ) -> None:
         self.fits = dict(fits)
-        self.ranks = sorted(int(rank) for rank in table["rank"].unique())
+        self.ranks = ranks
         self._shown, self._since = [], []
         origin = fits[self.ranks[0]].to_rank_0(columns[self.ranks[0]]["begin_ns"]).min()
-        places = _rows_of(table, self.ranks)
         for side in ("cause_ns", "effect_ns"):
             shown, since = (np.full(places.shape, np.nan) for _ in range(2))
             for index, rank in enumerate(self.ranks):
@@ -95,25 +100,21 @@ class _Clocks:
         spread = np.array([fits[rank].spread_ns for rank in self.ranks])
         self._scale = np.where(spread > 0, spread, np.maximum(10 * span, 1.0))
 
-    def _at(self, side: int, change: Floats) -> Floats:
-        result: Floats = self._shown[side] + change[:, 0] + change[:, 1] * self._since[side]
-        return result
-
     def worst(self, change: Floats) -> list[tuple[_Cut, float]]:
         """For each rank's effects, the one that comes most before its cause, and by how much."""
-        causes, effects = self._at(0, change), self._at(1, change)
+        causes = self._shown[0] + change[:, 0] + change[:, 1] * self._since[0]
         found = []
-        for index in range(len(self.ranks)):
-            others = causes.copy()
-            others[:, index] = np.nan
+        for index, (shift, tilt) in enumerate(change):
+            own = causes[:, index].copy()
+            causes[:, index] = np.nan
+            effects = self._shown[1][:, index] + shift + tilt * self._since[1][:, index]
             with np.errstate(invalid="ignore"):
-                latest = np.fmax.reduce(others, axis=1)
-                lacks = latest - effects[:, index]
-            if np.isnan(lacks).all():
-                continue
-            key = int(np.nanargmax(lacks))
-            cut = _Cut(key, int(np.nanargmax(others[key])), index)
-            found.append((cut, float(lacks[key])))
+                lacks = np.fmax.reduce(causes, axis=1) - effects
+            if not np.isnan(lacks).all():
+                key = int(np.nanargmax(lacks))
+                cut = _Cut(key, int(np.nanargmax(causes[key])), index)
+                found.append((cut, float(lacks[key])))
+            causes[:, index] = own
         return found
 
     def solve(self, cuts: list[_Cut], free: list[int]) -> Floats | None:
@@ -160,7 +161,7 @@ def _doubt_ns(fit: ClockFit) -> float:
     return 1000 * max(fit.residual_us, fit.round_trip_us / 4, 1.0)
 
 
-def _links(rank: int, columns: Columns) -> pd.DataFrame:
+def _links(rank: int, columns: Columns) -> dict[str, NDArray[Any]]:
     """Rows of events that begin with a cause and end with an effect; other ranks share the key."""
     same = ["bucket", "name", "seq"]
     rows = pd.DataFrame({column: columns[column] for column in ("kind", *same)})
@@ -175,26 +176,44 @@ def _links(rank: int, columns: Columns) -> pd.DataFrame:
             done.assign(phase=1),
         ]
     )
-    return links[[*_KEY, "row"]].assign(rank=rank)
+    return {
+        "rank": np.full(len(links), rank, np.int32),
+        **{key: links[key].to_numpy(dtype) for key, dtype in _LINK.items()},
+    }
 
 
+# Of all ranks these are many: no column is wider than it must be.
+_LINK = {
+    "phase": np.int8,
+    "process_set": np.int32,
+    "name": np.int32,
+    "seq": np.int64,
+    "row": np.int32,
+}
 _KEY = ("phase", "process_set", "name", "seq")
 
 
-def _rows_of(table: pd.DataFrame, ranks: Sequence[int]) -> NDArray[np.int64]:
-    """For each key a row, for each rank a column: its first event of that key; -1: none."""
-    parts = [table[column].to_numpy() for column in _KEY]
-    order = np.lexsort(parts)
+def _places(parts: Sequence[dict[str, NDArray[Any]]]) -> tuple[list[int], NDArray[np.int32]]:
+    """The ranks that have links, and for each key a row, for each of them a column.
+
+    It has the first event of the key on this rank; -1: none. The parts' columns are taken.
+    """
+    table = {key: np.concatenate([part.pop(key) for part in parts]) for key in ("rank", *_LINK)}
+    ranks, column = np.unique(table.pop("rank"), return_inverse=True)
+    column = column.astype(np.int16 if len(ranks) < 1 << 15 else np.int32)
+    if len(ranks) < 2:
+        return ranks.tolist(), np.empty((0, len(ranks)), np.int32)
+    keys = [table[name] for name in _KEY]
+    order = np.lexsort(keys)
     changes = np.zeros(max(len(order) - 1, 0), bool)
-    for part in parts:
-        changes |= np.diff(part[order]) != 0
-    key = np.empty(len(order), np.int64)
-    key[order] = np.concatenate((np.zeros(1, np.int64), np.cumsum(changes)))
-    places = np.full((int(key.max()) + 1, len(ranks)), -1, np.int64)
-    column = np.searchsorted(ranks, table["rank"].to_numpy())
+    for values in keys:
+        changes |= np.diff(values[order]) != 0
+    key = np.empty(len(order), np.int32)
+    key[order] = np.concatenate((np.zeros(1, np.int32), np.cumsum(changes, dtype=np.int32)))
+    places = np.full((int(key.max()) + 1, len(ranks)), -1, np.int32)
     # Backwards, so that what comes first stays.
-    places[key[::-1], column[::-1]] = table["row"].to_numpy()[::-1]
-    return places
+    places[key[::-1], column[::-1]] = table["row"][::-1]
+    return ranks.tolist(), places
 
 
 def _least_distance(matrix: Floats, least: Floats) -> Floats | None:

@@ -1,7 +1,7 @@
 """Joins the files of all ranks into one trace on one clock."""
 
 from collections.abc import Iterable, Mapping
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,8 +15,8 @@ from hvdtune.timeline.model.schema import (
     COLUMNS,
     KIND_NAMES,
     KINDS,
+    RECORD,
     Column,
-    Ints,
 )
 from hvdtune.timeline.model.slices import File
 from hvdtune.timeline.model.trace import Trace
@@ -29,6 +29,8 @@ MAX_TIME_NS = 2**60
 
 _DURATION_BITS = 48
 _OPTIONAL: tuple[Column, ...] = ("name", "seq", "bucket", "arg")
+
+_NO_RECORDS = np.empty(0, RECORD)
 
 Columns = dict[str, NDArray[Any]]
 
@@ -73,13 +75,14 @@ def read_files(
     return files, warnings
 
 
-def merge_files(read: Mapping[int, RankFile], warnings: list[str]) -> Trace:
+def merge_files(read: dict[int, RankFile], warnings: list[str]) -> Trace:
     """Merge files that are read already, as `merge` does.
 
     Args:
-        read: the file of each rank, at least one.
+        read: the file of each rank, at least one; their records are taken from them.
         warnings: what is known of them; what merging finds is added.
     """
+    first = str(next(iter(read.values())).path)
     files = dict(sorted(read.items()))
     names: dict[str, int] = {"": 0}
     clocks = {}
@@ -88,6 +91,7 @@ def merge_files(read: Mapping[int, RankFile], warnings: list[str]) -> Trace:
     for rank, file in files.items():
         warnings += file.warnings
         columns = _decode(file, names, warnings)
+        read[rank] = files[rank] = replace(file, records=_NO_RECORDS, carried=_NO_RECORDS)
         clocks[rank] = _clock_of(file, columns, files.get(0), warnings)
         own[rank] = _without_carried_clocks(columns)
     clocks = align(clocks, own)
@@ -110,7 +114,8 @@ def merge_files(read: Mapping[int, RankFile], warnings: list[str]) -> Trace:
     missing = set(range(max(_size(file) for file in files.values()))) - set(files)
     if missing:
         warnings.append(f"no timeline of rank {', '.join(map(str, sorted(missing)))}")
-    columns = {key: np.concatenate([part[key] for part in parts]) for key in COLUMNS}
+    own.clear()
+    columns = {key: np.concatenate([part.pop(key) for part in parts]) for key in COLUMNS}
     origin = int(columns["begin_ns"].min()) if len(columns["begin_ns"]) else 0
     columns["begin_ns"] -= origin
     columns["end_ns"] -= origin
@@ -125,7 +130,6 @@ def merge_files(read: Mapping[int, RankFile], warnings: list[str]) -> Trace:
     wall = _wall_offset(files.get(0))
     if wall is not None:
         meta["origin_unix_ns"] = origin + wall
-    first = str(next(iter(read.values())).path)
     return Trace(make_events(columns, list(names)), meta, warnings, (File(first, "hvdtune"),))
 
 
@@ -161,11 +165,13 @@ def _decode(file: RankFile, names: dict[str, int], warnings: list[str]) -> Colum
     own_from = int(begin[carried:].min()) if len(begin) > carried else 0
     columns: Columns = {
         "rank": np.full(len(records), file.rank, np.int32),
-        "kind": kind,
+        "kind": kind.astype(np.int8),
         "name": _global_names(records["name"], file, names, warnings),
         "begin_ns": begin,
         "end_ns": begin + duration.astype(np.int64),
-        **{key: records[key].astype(np.int64) for key in ("seq", "bucket", "arg")},
+        "seq": records["seq"].astype(np.int64),  # of a clock it is an offset
+        "bucket": records["bucket"].copy(),
+        "arg": records["arg"].copy(),
         "carried": np.arange(len(records)) < carried,
     }
     _decode_offsets(columns)
@@ -180,9 +186,9 @@ def _decode(file: RankFile, names: dict[str, int], warnings: list[str]) -> Colum
 
 def _global_names(
     ids: NDArray[Any], file: RankFile, names: dict[str, int], warnings: list[str]
-) -> Ints:
+) -> NDArray[np.int32]:
     used, inverse = np.unique(ids, return_inverse=True)
-    codes = np.empty(len(used), np.int64)
+    codes = np.empty(len(used), np.int32)
     lost = 0
     for index, name in enumerate(used.tolist()):
         text = "" if name == 0 else file.names.get(name)
@@ -195,7 +201,7 @@ def _global_names(
 
 def _decode_offsets(columns: Columns) -> None:
     clock = columns["kind"] == KIND_NAMES.index("CLOCK")
-    high, low = columns["bucket"][clock], columns["seq"][clock]
+    high, low = columns["bucket"][clock].astype(np.int64), columns["seq"][clock]
     columns["seq"][clock] = (high - ((high >> 31) << 32)) * 2**32 + low
     columns["bucket"][clock] = 0
 

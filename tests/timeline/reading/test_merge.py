@@ -1,3 +1,4 @@
+import tracemalloc
 from pathlib import Path
 
 import numpy as np
@@ -5,6 +6,7 @@ import pytest
 
 from hvdtune.errors import TraceFormatError
 from hvdtune.timeline import merge
+from hvdtune.timeline.model.schema import KINDS, RECORD
 from hvdtune.timeline.reading.clock import fit_clock
 from tests.kit import rank_files as files
 
@@ -143,3 +145,20 @@ def test_long_round_trips_hardly_move_the_clock() -> None:
 def test_short_or_absurd_measurements_give_no_drift(every_ns: int, drift_ns: int) -> None:
     at = np.arange(10, dtype=np.int64)
     assert fit_clock(at * every_ns, at * drift_ns, np.full(10, 1_000)).drift_ppm == 0
+
+
+def test_merging_takes_little_more_memory_than_the_files(tmp_path: Path) -> None:
+    rows = np.zeros(60_000, RECORD)
+    rows["begin_ns"] = np.arange(len(rows)) * 1000
+    rows["duration_and_kind"] = KINDS["NEGOTIATE"].code << 48 | 900
+    rows["name"], rows["seq"] = 1, np.arange(len(rows))
+    hosts = {"size": 4, "unix_ns": 10**18, "monotonic_ns": 0}
+    paths = [
+        files.rank_file(tmp_path, rank, [rows.tobytes()], host=f"node{rank}", **hosts)
+        for rank in range(4)
+    ]
+    tracemalloc.start()
+    merge(paths)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < 5 * len(paths) * rows.nbytes
