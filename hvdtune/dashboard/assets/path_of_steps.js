@@ -27,10 +27,10 @@
         .then((told) => {
           if (!this.config.path) return;
           this.path = told;
-          this.canvas.dataset.path = told.steps.length;
           const hidden = told.hidden ? ` It shows when you zoom in: ${told.hidden.toLocaleString("en")} steps are in view.` : "";
           if (tell) this.say(told.text + hidden);
-          this.draw_soon();
+          this.draw();
+          this.canvas.dataset.path = told.steps.length;
         })
         .catch((error) => { if (error.name !== "AbortError") this.say("The critical path cannot be read: " + error.message); });
     },
