@@ -37,6 +37,7 @@ from hvdtune.launcher.elastic.membership import (
     Membership,
     Notify,
     Readiness,
+    Remark,
     Start,
     Status,
 )
@@ -275,7 +276,9 @@ class ElasticJob:
     def _hosts(self) -> Mapping[str, int]:
         """The hosts, less those that this launcher cannot be reached from."""
         found = self._plan.discovery.found
-        for name in self._ways.keys() - found.keys():
+        workers = self._membership.workers
+        in_use = {workers[number].slot.host for number in self._running()}
+        for name in self._ways.keys() - found.keys() - in_use:
             del self._ways[name]  # it may be reached when it is back
         for name in found.keys() - self._ways.keys():
             self._ways[name] = self._way_to(name)
@@ -403,6 +406,8 @@ class ElasticJob:
                 self._close_channel(why)
             case Form():
                 self._form(action)
+            case Remark(sentence=sentence):
+                self._say(sentence)
             case Finish(why=why):
                 self._finish(why)
 

@@ -11,6 +11,9 @@ and has a rank there. What happens is told by `note_...`; `decide` then says wha
 A member that is lost is not seen by its silence while the others train: they, whose runtime has
 given it up, come back and accuse it. Of several that are lost at once they may accuse one only; of
 those that are then waited for, the launcher sees which can say nothing any more.
+
+Members whose slots are no longer listed leave at a commit, once enough others are there and one of
+these has the state. Until then, and for the elastic timeout at most, they train on.
 """
 
 from __future__ import annotations
@@ -91,13 +94,20 @@ class Dismiss:
 
 
 @dataclass(frozen=True)
+class Remark:
+    """The user is to be told."""
+
+    sentence: str
+
+
+@dataclass(frozen=True)
 class Finish:
     """The job is over; `why` is "" where a rank has returned from its script, else what failed."""
 
     why: str
 
 
-Action = Start | Kill | Form | Abandon | Notify | Dismiss | Finish
+Action = Start | Kill | Form | Abandon | Notify | Dismiss | Remark | Finish
 
 
 class JobPhase(Enum):
@@ -183,6 +193,9 @@ class Membership:
         self._is_state_known = False  # somebody has trained
         self._is_finishing = False  # a rank has returned from its script
         self._is_notified = False  # the members of this generation
+        self._kept_s = (
+            math.inf
+        )  # since when members without a slot are, as too few others are there
         self._urgent: list[Action] = []
 
     @property
@@ -270,6 +283,7 @@ class Membership:
             return []
         actions, self._urgent = self._urgent, []
         actions += self._drop_unwanted(now_s)
+        actions += self._keep_unlisted(now_s)
         actions += self._start(now_s)
         if self.phase is JobPhase.RUNNING:
             actions += self._notify(now_s)
@@ -280,6 +294,7 @@ class Membership:
     def next_deadline_s(self, now_s: float) -> float:
         """When `decide` may have something to say although nothing happens; infinity for never."""
         limits, deadlines = self.limits, [self.slots.next_return_s(now_s)]
+        deadlines += [self._kept_s + limits.elastic_timeout_s]
         if self.phase is JobPhase.GATHERING:
             deadlines += [self._since_s + limits.start_timeout_s]
             deadlines += [self._since_s + limits.elastic_timeout_s]
@@ -289,17 +304,42 @@ class Membership:
         return min((deadline for deadline in deadlines if deadline > now_s), default=math.inf)
 
     def _drop_unwanted(self, now_s: float) -> list[Action]:
-        """Ends those whose slot is gone; members stay until they are back in `init`."""
+        """Ends newcomers whose slot is gone."""
         actions: list[Action] = []
         for number, worker in self.workers.items():
-            if self.slots.exists(worker.slot):
-                continue
-            if worker.status is Status.READY and number in self.members:
-                self._set(number, now_s, status=Status.DISMISSED)
-                actions.append(Dismiss(number))
-            elif worker.status in (Status.STARTING, Status.READY):
+            is_new = worker.status is Status.STARTING or (
+                worker.status is Status.READY and number not in self.members
+            )
+            if is_new and not self._is_wanted(worker):
                 actions += self._kill(number, now_s, is_failure=False)
         return actions
+
+    def _keep_unlisted(self, now_s: float) -> list[Action]:
+        """Members whose slot is gone stay while too few others are there."""
+        living = self._living(self.members)
+        unlisted = [one for one in living if not self._is_wanted(self.workers[one])]
+        newcomers = [one for one in self._of(Status.READY) if one not in self.members]
+        listed = len(living) - len(unlisted) + len(newcomers)
+        # Who hands over the state needs a place beside those who take it.
+        cannot_hand_over = len(unlisted) == len(living) and self.limits.max_ranks == 1
+        is_enough = listed >= self.limits.min_ranks and not cannot_hand_over
+        if not unlisted or is_enough or self._is_finishing:
+            self._kept_s = math.inf
+            return []
+        if self._kept_s <= now_s:
+            return []
+        self._kept_s = now_s
+        least = counted(self.limits.min_ranks, "rank")
+        return [
+            Remark(
+                f"{counted(len(unlisted), 'rank')} on hosts that are no longer listed will stay "
+                f"until at least {least} (--min-np) can go on without, for "
+                f"{self.limits.elastic_timeout_s:g} s (--elastic-timeout) at most"
+            )
+        ]
+
+    def _is_kept_too_long(self, now_s: float) -> bool:
+        return self._kept_s + self.limits.elastic_timeout_s <= now_s
 
     def _start(self, now_s: float) -> list[Action]:
         if self._is_finishing:
@@ -316,6 +356,8 @@ class Membership:
 
     def _notify(self, now_s: float) -> list[Action]:
         if self._is_notified or self._is_finishing:
+            return []
+        if self._kept_s < math.inf and not self._is_kept_too_long(now_s):
             return []
         staying = [one for one in self._living(self.members) if self._is_wanted(self.workers[one])]
         leaving = len(self._living(self.members)) - len(staying)
@@ -342,12 +384,44 @@ class Membership:
         ready = self._in_order(self._of(Status.READY))
         if self._is_state_known and not self._any_left_with_state():
             return self._finish("no rank is left that held the state of the training")
+        if self._is_kept_too_long(now_s):
+            return self._dismiss_but((), now_s) + self._finish(self._too_few_listed())
+        ready = self._going_on(ready)
         if len(ready) < self.limits.min_ranks:
             return self._wait_for_more(len(ready), now_s)
         is_first_wait = not self._has_formed and self._of(Status.STARTING)
         if is_first_wait and now_s < self._first_ready_s() + self.limits.start_timeout_s:
             return []
         return self._form_of(ready, now_s)
+
+    def _going_on(self, ready: list[int]) -> list[int]:
+        """Who may be in the next generation, of these in their order: those whose slot is listed,
+        with who has the state where they do not, and all while too few are listed."""
+        listed = [one for one in ready if self._is_wanted(self.workers[one])]
+        if self._kept_s < math.inf:
+            return ready
+        if self._is_state_known and not any(self.workers[one].said.has_state for one in listed):
+            return [ready[0], *listed]
+        return listed
+
+    def _dismiss_but(self, members: tuple[int, ...], now_s: float) -> list[Action]:
+        """Those whose slot is gone and who are not in the next generation leave."""
+        leaving = [
+            one
+            for one in self._of(Status.READY)
+            if one not in members and not self._is_wanted(self.workers[one])
+        ]
+        for one in leaving:
+            self._set(one, now_s, status=Status.DISMISSED)
+        return [Dismiss(one) for one in leaving]
+
+    def _too_few_listed(self) -> str:
+        limits = self.limits
+        least = counted(limits.min_ranks, "rank")
+        return (
+            f"the hosts that are listed have not had {least} (--min-np) to go on with in "
+            f"{limits.elastic_timeout_s:g} s (--elastic-timeout)"
+        )
 
     def _finish_training(self, now_s: float) -> list[Action]:
         """Members whose peers have ended before them go on by themselves, however few they are."""
@@ -366,12 +440,13 @@ class Membership:
                 f"the job was to be formed anew once more than --reset-limit {limit} allows"
             )
         members = tuple(self._by_host(ready[: self.limits.max_ranks]))
+        dismissed = self._dismiss_but(members, now_s)
         must_sync = any(self.workers[one].said.must_sync for one in members)
         self.generation += 1
         self.members, self.phase, self._since_s = members, JobPhase.FORMING, now_s
         for one in members:
             self._set(one, now_s, status=Status.MEMBER, accused_s=math.inf, silent_s=math.inf)
-        return [Form(self.generation, members, must_sync)]
+        return [*dismissed, Form(self.generation, members, must_sync)]
 
     def _wait_for_more(self, ready: int, now_s: float) -> list[Action]:
         limits = self.limits

@@ -31,6 +31,7 @@ from hvdtune.launcher.elastic.membership import (
 )
 
 HOSTS = ("a", "b", "c")
+FAULTS = ("kill", "stop", "lose host")
 _PHASES_OF_WORK = ("running", "noticing")
 
 
@@ -53,8 +54,10 @@ class Model:
 
     membership: Membership
     failures: int
+    faults: tuple[str, ...] = FAULTS
+    all_hosts: tuple[str, ...] = HOSTS
     now_s: float = 0.0
-    hosts: dict[str, int] = field(default_factory=lambda: dict.fromkeys(HOSTS, 1))
+    hosts: dict[str, int] = field(init=False)
     processes: dict[int, Process] = field(default_factory=dict)
     ready: list[tuple[int, Readiness]] = field(default_factory=list)
     exits: list[tuple[int, int]] = field(default_factory=list)
@@ -64,6 +67,9 @@ class Model:
     is_abandoned: bool = False
     is_notified: bool = False
     finish: str | None = None
+
+    def __post_init__(self) -> None:
+        self.hosts = dict.fromkeys(self.all_hosts, 1)
 
     def moves(self) -> list[tuple[str, int]]:
         """What can happen next."""
@@ -78,13 +84,17 @@ class Model:
                 continue
             if not process.is_stopped:
                 found += self._own_moves(number, process)
-            if self.failures:
+            if self.failures and "kill" in self.faults:
                 found.append(("kill", number))
-                if not process.is_stopped:
-                    found.append(("stop", number))
-        if self.failures:
-            found += [("lose host", at) for at, host in enumerate(HOSTS) if host in self.hosts]
-        found += [("return host", at) for at, host in enumerate(HOSTS) if host not in self.hosts]
+            if self.failures and "stop" in self.faults and not process.is_stopped:
+                found.append(("stop", number))
+        if self.failures and "lose host" in self.faults:
+            found += [
+                ("lose host", at) for at, host in enumerate(self.all_hosts) if host in self.hosts
+            ]
+        found += [
+            ("return host", at) for at, host in enumerate(self.all_hosts) if host not in self.hosts
+        ]
         if not any(move[0] not in ("kill", "stop", "lose host", "return host") for move in found):
             found.append(("wait", 0))
         return found
@@ -183,11 +193,11 @@ class Model:
 
     def _lose_host(self, at: int) -> None:
         self.failures -= 1
-        del self.hosts[HOSTS[at]]
+        del self.hosts[self.all_hosts[at]]
         self.membership.note_hosts(self.hosts)
 
     def _return_host(self, at: int) -> None:
-        self.hosts[HOSTS[at]] = 1
+        self.hosts[self.all_hosts[at]] = 1
         self.membership.note_hosts(self.hosts)
 
     def _wait(self, _: int) -> None:
@@ -249,12 +259,14 @@ class Model:
         slots = decisions.pop("slots")
         workers = decisions.pop("workers").values()
         since_s = decisions.pop("_since_s") - self.now_s
+        kept_s = decisions.pop("_kept_s") - self.now_s
         del world["now_s"]
         return repr(
             (
                 world,
                 decisions,
                 since_s,
+                kept_s,
                 [self._relative(worker) for worker in workers],
                 slots._hosts,
                 {slot: until - self.now_s for slot, until in slots._until.items()},
@@ -269,15 +281,21 @@ class Model:
         return replace(worker, since_s=since_s, accused_s=accused_s, silent_s=silent_s)
 
 
-def explore(limits: ElasticLimits, failures: int) -> tuple[int, set[str]]:
-    """Tries every order; returns the number of states and how the job has ended in them.
+def explore(
+    limits: ElasticLimits,
+    failures: int,
+    faults: tuple[str, ...] = FAULTS,
+    hosts: tuple[str, ...] = HOSTS,
+) -> tuple[int, set[str]]:
+    """Tries every order of so many of these faults. Returns the number of states and how the job
+    has ended in them.
 
     Raises AssertionError where a decision is wrong, where nothing can happen any more, and where no
     way leads from a state to the job's end.
     """
     membership = Membership(limits)
-    membership.note_hosts(dict.fromkeys(HOSTS, 1))
-    first = Model(membership, failures)
+    membership.note_hosts(dict.fromkeys(hosts, 1))
+    first = Model(membership, failures, faults, all_hosts=hosts)
     for action in membership.decide(0.0):
         first._carry_out(action)
     numbers = {first.key(): 0}

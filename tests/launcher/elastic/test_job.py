@@ -99,6 +99,17 @@ def test_a_host_that_is_discovered_later_joins(tmp_path, more):
     assert "generation 1 has 2 ranks on 2 hosts" in done.stderr
 
 
+def test_ranks_of_a_host_that_is_exchanged_hand_the_training_over(tmp_path):
+    (tmp_path / "hosts.sh").write_text(
+        "if [ -e more ]; then echo 127.0.0.2; else echo 127.0.0.1; fi"
+    )
+    words = ("run", "--min-np", 1, "--host-discovery-script", "sh hosts.sh", "--")
+    done = run_cli(*words, TRAINING, 4000, 1, "0:3:grow", folder=tmp_path)
+    sizes = ends(done)[0].split(",")
+    assert sizes[:3] == ["1", "1", "2"] and sizes[-1] == "1"
+    assert "1 rank on hosts that are no longer listed will stay until at least 1" in done.stderr
+
+
 def ends_of_one(done):
     sizes, weights = ends(done)
     assert {*sizes.split(",")} == {"1", "2"}

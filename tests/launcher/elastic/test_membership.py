@@ -15,6 +15,7 @@ from hvdtune.launcher.elastic.membership import (
     Membership,
     Notify,
     Readiness,
+    Remark,
     Start,
 )
 from hvdtune.launcher.elastic.slots import Cooldown, FailedSlot, SlotName, Slots
@@ -147,6 +148,53 @@ def test_nobody_sends_a_state_after_a_mere_removal() -> None:
     for worker in (0, 1):
         membership.note_ready(worker, Readiness(0, True, 4, must_sync=False), 10.0)
     assert membership.decide(10.0) == [Dismiss(1), Form(1, (0,), False)]
+
+
+def test_ranks_stay_while_discovery_lists_nothing_and_end_after_the_timeout() -> None:
+    membership = running(ElasticLimits(1, 2, elastic_timeout_s=60), {"a": 2})
+    membership.note_hosts({})
+    (remark,) = membership.decide(3.0)
+    assert isinstance(remark, Remark) and "2 ranks on hosts that are no longer" in remark.sentence
+    assert membership.decide(62.9) == [] and membership.next_deadline_s(62.9) == 63.0
+    membership.note_hosts({"a": 2})
+    assert membership.decide(63.0) == []
+    membership.note_hosts({})
+    membership.decide(70.0)
+    assert membership.decide(130.0) == [Notify(added=False)]
+    for worker in (0, 1):
+        membership.note_ready(worker, Readiness(0, True, 4, must_sync=False), 131.0)
+    *dismissed, finish = membership.decide(131.0)
+    assert dismissed == [Dismiss(0), Dismiss(1)]
+    assert isinstance(finish, Finish) and "have not had 1 rank (--min-np)" in finish.why
+
+
+def test_a_rank_whose_host_is_gone_hands_the_state_over_to_those_of_new_hosts() -> None:
+    membership = running(ElasticLimits(1, 2), {"a": 2})
+    membership.note_hosts({"b": 2})
+    _, *starts = membership.decide(3.0)
+    assert starts == [Start(2, SlotName("b", 0)), Start(3, SlotName("b", 1))]
+    membership.note_ready(2, Readiness(), 4.0)
+    membership.note_ready(3, Readiness(), 4.0)
+    assert membership.decide(4.0) == [Notify(added=True)]
+    for worker in (0, 1):
+        membership.note_ready(worker, Readiness(0, True, 4, must_sync=False), 5.0)
+    assert membership.decide(5.0) == [Dismiss(1), Form(1, (0, 2), True)]
+    membership.note_formed(1, 6.0)
+    assert membership.decide(6.0) == [Notify(added=True)]
+    for worker in (0, 2):
+        membership.note_ready(worker, Readiness(1, True, 5, must_sync=False), 7.0)
+    assert membership.decide(7.0) == [Dismiss(0), Form(2, (2, 3), True)]
+
+
+def test_a_newcomer_too_few_to_replace_ranks_does_not_interrupt_them() -> None:
+    membership = running(ElasticLimits(2, 2), {"a": 2})
+    membership.note_hosts({"b": 1})
+    membership.decide(3.0)
+    membership.note_ready(2, Readiness(), 4.0)
+    assert membership.decide(4.0) == []
+    membership.note_exit(1, -9, 5.0)
+    membership.note_ready(0, TRAINED, 5.0)
+    assert [*formed(membership.decide(5.0))] == [(0, 2)]
 
 
 def test_too_few_ranks_wait_for_the_timeout() -> None:
