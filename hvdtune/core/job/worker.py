@@ -14,10 +14,12 @@ from hvdtune.core.job import proof
 from hvdtune.core.job.route import address_for_peers, is_loopback
 from hvdtune.core.job.worker_messages import (
     Arrival,
+    Message,
     Messages,
     Placement,
     Progress,
     Removed,
+    Training,
     Update,
 )
 from hvdtune.errors import (
@@ -108,6 +110,7 @@ class ElasticWorker:
 
     def note_begin(self) -> None:
         """All ranks have the state, and the training begins."""
+        self._send(Training(self.number, is_on=True))
         self._tell(is_commit=False)
 
     def note_samples(self, count: int) -> None:
@@ -125,19 +128,20 @@ class ElasticWorker:
             self._tell(is_commit=True)
 
     def note_end(self) -> None:
-        """The training is over."""
+        """The training function returns."""
         self._tell(is_commit=True)
+        self._send(Training(self.number, is_on=False))
 
     def _tell(self, *, is_commit: bool) -> None:
         place = self.place
         if place is not None and place.rank == 0:
-            # Without the launcher this process ends by itself.
-            with contextlib.suppress(OSError):
-                self._messages.send(
-                    Progress(
-                        place.generation, self.samples, self.commits, self.all_commits, is_commit
-                    )
-                )
+            done = self.samples, self.commits, self.all_commits
+            self._send(Progress(place.generation, *done, is_commit))
+
+    def _send(self, message: Message) -> None:
+        # Without the launcher this process ends by itself.
+        with contextlib.suppress(OSError):
+            self._messages.send(message)
 
     def take_update(self) -> Update | None:
         """Whether the launcher has asked to end the generation at the next commit."""

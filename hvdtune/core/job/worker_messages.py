@@ -2,6 +2,7 @@
 
     worker -> launcher   Arrival     it has called `init` and waits for its place
                          Progress    what rank 0 has trained
+                         Training    it is in a training function, or has returned from it
     launcher -> worker   Placement   its place in a generation that forms
                          Removed     it is not needed any more
                          Update      the generation is to end at the next commit
@@ -49,6 +50,13 @@ class Progress(msgspec.Struct, frozen=True, tag="progress"):
     is_commit: bool
 
 
+class Training(msgspec.Struct, frozen=True, tag="training"):
+    """The worker is in a training function (`is_on`), or has returned from it."""
+
+    worker: int
+    is_on: bool
+
+
 class Placement(msgspec.Struct, frozen=True, tag="placement"):
     """A rank of a generation, whose ranks meet at `rendezvous` (host:port). `must_sync`: rank 0
     is to send its state to the others."""
@@ -70,7 +78,7 @@ class Update(msgspec.Struct, frozen=True, tag="update"):
     added: bool
 
 
-Message = Arrival | Progress | Placement | Removed | Update
+Message = Arrival | Progress | Training | Placement | Removed | Update
 
 
 class Messages:

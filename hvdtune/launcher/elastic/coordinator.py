@@ -12,9 +12,11 @@ from collections.abc import Callable
 from typing import Final
 
 from hvdtune.core.job import proof
-from hvdtune.core.job.worker_messages import Arrival, Message, Messages, Progress
+from hvdtune.core.job.worker_messages import Arrival, Message, Messages, Progress, Training
 from hvdtune.errors import RendezvousError
 from hvdtune.launcher.nodes.admission import Admission
+
+Said = Arrival | Progress | Training
 
 # Without an answer to so many the other host is taken for cut off.
 _PROBES: Final = 3
@@ -43,7 +45,7 @@ class Coordinator:
         self._open: set[Messages] = set()
         self._is_closed = False
         self._threads: list[threading.Thread] = []
-        self._came: queue.SimpleQueue[tuple[float, Arrival | Progress]] = queue.SimpleQueue()
+        self._came: queue.SimpleQueue[tuple[float, Said]] = queue.SimpleQueue()
 
     def listen(self, bind_host: str) -> str:
         """Listens on an address of this machine, if it does not yet.
@@ -59,7 +61,7 @@ class Coordinator:
             self._admissions[bind_host] = address, admission
         return self._admissions[bind_host][0]
 
-    def take(self) -> list[tuple[float, Arrival | Progress]]:
+    def take(self) -> list[tuple[float, Said]]:
         """What workers have said since the last call, the oldest first, with when it came (in
         seconds of `time.monotonic`)."""
         taken = []
@@ -115,7 +117,7 @@ class Coordinator:
                 if isinstance(said, Arrival):
                     with self._lock:
                         self._connections[said.worker] = messages
-                if isinstance(said, Arrival | Progress):
+                if isinstance(said, Said):
                     self._came.put((time.monotonic(), said))
                 if isinstance(said, Arrival):
                     self._woken()

@@ -17,7 +17,7 @@ from hvdtune.core.config.environment import launch_defaults, worker_environ
 from hvdtune.core.config.key_source import KEY_BYTES
 from hvdtune.core.job.interrupt import check_signals, defer_signals, resume_signals
 from hvdtune.core.job.route import is_loopback
-from hvdtune.core.job.worker_messages import Arrival, Placement, Progress, Removed, Update
+from hvdtune.core.job.worker_messages import Arrival, Placement, Progress, Removed, Training, Update
 from hvdtune.errors import LaunchError, UsageError
 from hvdtune.launcher.elastic.account import Account
 from hvdtune.launcher.elastic.chaos import Chaos
@@ -143,7 +143,8 @@ class ElasticJob:
         self._looked_s = -_TURN_S
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._ended: set[int] = set()
-        self._failures: list[tuple[int, int]] = []  # worker and code, since the last generation
+        self._codes: dict[int, int] = {}  # with which workers have failed
+        self._failures: list[int] = []  # who has failed since the last generation
         self._report: ExitReport | None = None
         self._ways: dict[str, str | None] = {}
         defer_signals(self)
@@ -226,6 +227,8 @@ class ElasticJob:
                 self._note_ready(said, now_s)
             elif isinstance(said, Progress):
                 self._note_progress(said, came_s - self._began_s)
+            elif isinstance(said, Training) and said.worker in self._membership.workers:
+                self._membership.note_training(said.worker, is_on=said.is_on)
         for worker, code in exits:
             if code != 0:  # the others go on, and what it has started with them
                 self._group.kill_left_by("HVDTUNE_WORKER", str(worker))
@@ -310,7 +313,8 @@ class ElasticJob:
         one = self._membership.workers[worker]
         unwanted = one.status is Status.KILLED and not one.is_failure
         if code != 0 and one.status is not Status.DISMISSED and not unwanted:
-            self._failures.append((worker, code))
+            self._codes[worker] = code
+            self._failures.append(worker)
             self._say(f"{self._name(worker)} {describe_exit(code)}")
         self._membership.note_exit(worker, code, now_s)
 
@@ -381,13 +385,14 @@ class ElasticJob:
     def _strike(self, now_s: float) -> None:
         """Makes the fault that is due."""
         chaos, training_s = self._plan.chaos, self.account.training_s(now_s)
-        if chaos is None or training_s is None or self._membership.phase is not JobPhase.RUNNING:
+        if chaos is None or training_s is None or not self._membership.is_training:
             return
         workers = self._membership.workers
         members = [n for n in self._membership.members if workers[n].status is Status.MEMBER]
         here = [n for n in members if is_local(workers[n].slot.host)]
         fault = chaos.strike(training_s, self._membership.generation, members, here)
         if fault is not None:
+            self._membership.note_struck(fault.worker)
             self._say(f"{self._name(fault.worker)} is {_DONE_TO[fault.kind]} on purpose")
             self._children[fault.worker].send_signal(_SIGNALS[fault.kind])
 
@@ -408,8 +413,8 @@ class ElasticJob:
                 self._form(action)
             case Remark(sentence=sentence):
                 self._say(sentence)
-            case Finish(why=why):
-                self._finish(why)
+            case Finish(why=why, failed=failed):
+                self._finish(why, failed)
 
     def _start(self, worker: int, slot: SlotName) -> None:
         told = {
@@ -463,20 +468,20 @@ class ElasticJob:
             self._channel.close()
             self._channel = None
 
-    def _finish(self, why: str) -> None:
+    def _finish(self, why: str, failed: int | None) -> None:
         dismissed = [n for n, w in self._membership.workers.items() if w.status is Status.DISMISSED]
 
         def leaving() -> list[int]:
             return [n for n in dismissed if self._children[n].poll() is None]
 
         wait_for_end(self._output, leaving, self._options.terminate_grace_s)
-        code, rank = 0, 0
+        code, rank = 0, None
         if why:
-            worker, failed = self._failures[0] if self._failures else (0, 1)
-            code, rank = shell_code(failed), worker
-            if self._failures:
-                why = f"{self._name(worker)} {describe_exit(failed)}: {why}"
-        self._end(ExitReport(code, why, self._output.tail(rank), rank))
+            rank = failed if failed is not None else next(iter(self._failures), None)
+            code = 1 if rank is None else shell_code(self._codes[rank])
+            if rank is not None:
+                why = f"{self._name(rank)} {describe_exit(self._codes[rank])}: {why}"
+        self._end(ExitReport(code, why, (), rank or 0))
 
     def _stop(self) -> None:
         """Ends the job, if it runs: SIGTERM to the ranks, SIGKILL to all that is left."""

@@ -102,9 +102,11 @@ class Remark:
 
 @dataclass(frozen=True)
 class Finish:
-    """The job is over; `why` is "" where a rank has returned from its script, else what failed."""
+    """The job is over; `why` is "" where a rank has returned from its script, else what failed.
+    `failed` is the worker that did, None for none or several."""
 
     why: str
+    failed: int | None = None
 
 
 Action = Start | Kill | Form | Abandon | Notify | Dismiss | Remark | Finish
@@ -153,6 +155,8 @@ class Worker:
     accused_s: float = math.inf
     silent_s: float = math.inf
     is_failure: bool = False  # that it was killed is its slot's fault
+    has_returned: bool = False  # from its training function
+    is_struck: bool = False  # it was killed or stopped on purpose
 
     @property
     def lives(self) -> bool:
@@ -193,6 +197,8 @@ class Membership:
         self._is_state_known = False  # somebody has trained
         self._is_finishing = False  # a rank has returned from its script
         self._is_notified = False  # the members of this generation
+        self._lost: set[int] = set()  # those that failed since the last generation has formed
+        self._failed: set[int] = set()  # those that did when they had returned from the training
         self._kept_s = (
             math.inf
         )  # since when members without a slot are, as too few others are there
@@ -216,7 +222,13 @@ class Membership:
             return
         was_member = self.workers[worker].status is Status.MEMBER
         self._set(
-            worker, now_s, status=Status.READY, said=said, accused_s=math.inf, silent_s=math.inf
+            worker,
+            now_s,
+            status=Status.READY,
+            said=said,
+            accused_s=math.inf,
+            silent_s=math.inf,
+            has_returned=False,
         )
         self._is_state_known |= said.has_state
         if not was_member:
@@ -244,6 +256,20 @@ class Membership:
         """The member is seen to be able to say something."""
         self._set(worker, None, silent_s=math.inf)
 
+    def note_training(self, worker: int, *, is_on: bool) -> None:
+        """The worker is in a training function, or has returned from it."""
+        self._set(worker, None, has_returned=not is_on)
+
+    def note_struck(self, worker: int) -> None:
+        """The worker is killed or stopped on purpose: that is no failure of the job."""
+        self._set(worker, None, is_struck=True)
+
+    @property
+    def is_training(self) -> bool:
+        """Whether the members are connected, and none has returned from its training function."""
+        members = [self.workers[one] for one in self.members]
+        return self.phase is JobPhase.RUNNING and not any(one.has_returned for one in members)
+
     def note_exit(self, worker: int, code: int, now_s: float) -> None:
         """The worker's process has ended."""
         one = self.workers[worker]
@@ -251,6 +277,12 @@ class Membership:
         is_failure = one.is_failure if one.status is Status.KILLED else code != 0
         if is_failure and one.status is not Status.DISMISSED:
             self.slots.note_failure(one.slot, now_s)
+            if code != 0 and one.has_returned:
+                self._failed.add(worker)
+            elif (
+                code != 0 and not one.is_struck and (worker in self.members or not self._has_formed)
+            ):
+                self._lost.add(worker)
         if code == 0 and one.lives:
             self._is_finishing = True
             self._has_formed |= was_member  # the news of it may still be on its way
@@ -269,6 +301,7 @@ class Membership:
                 self.resets += 1
             self.phase, self._since_s = JobPhase.RUNNING, now_s
             self._has_formed, self._is_notified = True, False
+            self._lost = set()
 
     def note_failed_to_form(self, generation: int, why: str, now_s: float) -> None:
         """The generation's members did not find each other."""
@@ -428,6 +461,8 @@ class Membership:
         left = [one for one in self._in_order(self._of(Status.READY)) if one in self.members]
         if left:
             return self._form_of(left, now_s)
+        if failed := self._failed or self._lost:
+            return self._finish("the training is over, so no other takes its place", min(failed))
         # A script without `init` ends on each of its workers by itself.
         never_joined = not self._has_formed and self._of(Status.STARTING)
         late = now_s >= self._since_s + self.limits.elastic_timeout_s
@@ -459,9 +494,9 @@ class Membership:
             return self._finish(f"{few}, and no more came in {limits.elastic_timeout_s:g} s")
         return []
 
-    def _finish(self, why: str) -> list[Action]:
+    def _finish(self, why: str, failed: int | None = None) -> list[Action]:
         self.is_over = True
-        return [Finish(why)]
+        return [Finish(why, failed)]
 
     def _abandon(self, why: str, now_s: float) -> None:
         self._urgent.append(Abandon(self.generation, why))

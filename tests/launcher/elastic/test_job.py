@@ -133,6 +133,16 @@ def test_too_few_ranks_end_the_job_with_a_sentence(tmp_path):
     assert "Traceback" not in done.stderr
 
 
+@pytest.mark.parametrize(("fault", "code"), [("raise", 1), ("kill", 137)])
+def test_a_rank_that_fails_after_the_training_makes_the_job_fail(tmp_path, fault, code):
+    options = "-np 2 --min-np 1 -H localhost:2"
+    done = train(tmp_path, options, 12, 1, f"0:0:{fault}", codes=(code,))
+    (error,) = re.findall("error: (.*)", done.stderr)
+    assert error.startswith("worker 0 (slot 0 of localhost) ")
+    assert error.endswith(": the training is over, so no other takes its place")
+    assert "ended with 2: every sample once" in done.stdout
+
+
 def test_the_reset_limit_ends_the_job_with_a_sentence(tmp_path):
     options = "-np 3 --min-np 1 -H localhost:3 --reset-limit 0"
     done = train(tmp_path, options, 24, 1, "1:2:leave", codes=(1,))

@@ -260,6 +260,46 @@ def test_the_job_is_over_when_a_rank_has_returned_and_no_other_goes_on() -> None
     assert membership.decide(6.0) == [Finish("")]
 
 
+def test_the_job_fails_with_a_rank_that_has_returned_from_the_training_and_fails() -> None:
+    membership = running(ElasticLimits(1, 3), {"a": 3})
+    membership.note_training(2, is_on=False)
+    membership.note_exit(2, 1, 4.0)
+    for worker in (0, 1):
+        membership.note_ready(worker, TRAINED, 4.1)
+    assert [*formed(membership.decide(4.1))] == [(0, 1)]
+    membership.note_formed(1, 4.2)
+    for worker in (0, 1):
+        membership.note_exit(worker, 0, 5.0)
+    (finish,) = membership.decide(5.0)
+    assert (
+        isinstance(finish, Finish) and finish.failed == 2 and "the training is over" in finish.why
+    )
+
+
+def test_the_job_fails_with_a_member_for_whom_no_other_has_gone_on() -> None:
+    membership = running(ElasticLimits(1, 3), {"a": 3})
+    membership.note_exit(2, -9, 4.0)
+    membership.note_struck(1)
+    membership.note_exit(1, -9, 4.5)
+    membership.note_exit(0, 0, 5.0)
+    (finish,) = membership.decide(5.0)
+    assert isinstance(finish, Finish) and finish.failed == 2
+
+
+def test_a_rank_that_is_lost_in_another_training_function_is_made_up_for() -> None:
+    membership = running(ElasticLimits(1, 2), {"a": 2})
+    membership.note_training(1, is_on=False)
+    assert not membership.is_training
+    membership.note_training(1, is_on=True)
+    assert membership.is_training
+    membership.note_exit(1, -9, 4.0)
+    membership.note_ready(0, TRAINED, 4.1)
+    membership.decide(4.1)
+    membership.note_formed(1, 4.2)
+    membership.note_exit(0, 0, 5.0)
+    assert membership.decide(5.0) == [Finish("")]
+
+
 def test_newcomers_do_not_begin_anew_when_all_with_the_state_are_lost() -> None:
     membership = running(ElasticLimits(1, 2), {"a": 1})
     membership.note_hosts({"a": 1, "b": 1})

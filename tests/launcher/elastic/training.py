@@ -4,7 +4,8 @@
 
 It goes on from the folder `commits`, and commits there, with `to-disk`. With `steps` it says where
 a step ends. With `own` each rank keeps for itself which samples it has trained, with copies on all
-others, or on none. Worker WORKER has its FAULT in its own step STEP:
+others, or on none. Worker WORKER has its FAULT in its own step STEP, or after the last one where
+STEP is 0:
 
     kill, stop, raise, leave (exit code 1)
     die       kill, when the commits are on the disk
@@ -66,7 +67,10 @@ if hosts:
 def fail_if_told() -> None:
     global own_steps
     own_steps += 1
-    fault = faults.get(own_steps, "")
+    fail(faults.get(own_steps, ""))
+
+
+def fail(fault: str) -> None:
     if fault == "kill":
         os.kill(os.getpid(), signal.SIGKILL)
     elif fault == "die":
@@ -148,6 +152,7 @@ def train(state):
 
 
 train(state)
+fail(faults.get(0, ""))
 trained = sorted(n for step in state.ledger for n in step)
 wanted = sorted(list(range(samples)) * epochs)
 found = sorted(merge(allgather_object(state.own))) if has_own else wanted
