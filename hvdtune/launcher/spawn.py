@@ -42,9 +42,15 @@ class ProcessGroup:
         self._children: list[subprocess.Popen[bytes]] = []
 
     def start(
-        self, command: Sequence[str], environ: Mapping[str, str], inherited: Sequence[int]
+        self,
+        command: Sequence[str],
+        environ: Mapping[str, str],
+        inherited: Sequence[int],
+        *,
+        stderr: int | None = subprocess.PIPE,
     ) -> subprocess.Popen[bytes]:
-        """Starts a child with pipes for stdout and stderr; it inherits these descriptors.
+        """Starts a child with a pipe for stdout and one for stderr, unless that is None: then it
+        is this process's. The child inherits these descriptors.
 
         Raises LaunchError when the program cannot be started.
         """
@@ -54,13 +60,13 @@ class ProcessGroup:
                 env=environ,
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
+                stderr=stderr,
                 pass_fds=tuple(inherited),
                 **process_group(self._guard.pid),
             )
         except OSError as error:
             raise LaunchError(f"cannot start {command[0]}: {error.strerror}") from None
-        self._children.append(child)
+        self._children = [one for one in self._children if one.returncode is None] + [child]
         return child
 
     def signal_children(self, number: signal.Signals) -> None:

@@ -4,18 +4,30 @@ from __future__ import annotations
 
 import subprocess
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Final
 
 from hvdtune.core.config.environment import own_environ
-from hvdtune.core.job.child_command import process_group
-from hvdtune.errors import LaunchError, UsageError
+from hvdtune.errors import ArgumentError, LaunchError, UsageError
 from hvdtune.launcher.hosts import Host, parse_discovered
+from hvdtune.launcher.spawn import ProcessGroup
 
 # Between two runs of the script.
 _INTERVAL_S: Final = 1.0
 # A script that takes longer is ended and tried again.
 _SCRIPT_S: Final = 30.0
+# One that takes longer is spoken of.
+_LATE_S: Final = 5.0
+
+# What a shell means by them
+_KNOWN_CODES: Final = {
+    126: ": a file that is not executable (chmod +x)",
+    127: ": a command that was not found",
+}
+
+
+class SlowScriptError(LaunchError):
+    """The script took too long."""
 
 
 class FixedHosts:
@@ -36,25 +48,34 @@ class FixedHosts:
 class DiscoveryScript:
     """Runs a command of the user's every second; it prints a line `host` or `host:slots` for each.
 
-    A run that fails later, or prints what is no host, changes nothing.
+    A run that fails later, takes too long or prints what is no host, changes nothing. What it has
+    started in its process group ends with one that takes too long, and with the job at the latest.
 
     Thread rule: `found` may be read by any thread, and is replaced as a whole; `_lock` guards
-    `_remark` and `_running`. The rest belongs to the thread that made it.
+    `_remark` and `_group`. The rest belongs to the thread that made it.
     """
 
     is_fixed = False
 
-    def __init__(self, command: str, slots: int) -> None:
-        """Runs it for the first time. `slots` are those of a host without a number.
+    def __init__(self, command: str, slots: int, warn: Callable[[str], None]) -> None:
+        """Runs it for the first time.
+
+        Args:
+            slots: those of a host without a number.
+            warn: takes a sentence about this first run, where it takes long.
 
         Raises LaunchError when it fails, UsageError when it prints what is no host.
         """
         self._command, self._slots = command, slots
         self._lock = threading.Lock()
         self._remark = ""
-        self._running: subprocess.Popen[str] | None = None
+        self._group: ProcessGroup | None = None
         self._closing = threading.Event()
-        self.found: Mapping[str, int] = self._ask()
+        try:
+            self.found: Mapping[str, int] = self._ask(warn)
+        except BaseException:
+            self._end_processes()
+            raise
         self._thread = threading.Thread(target=self._repeat, name="hvdtune-discovery", daemon=True)
         self._thread.start()
 
@@ -65,53 +86,74 @@ class DiscoveryScript:
             return remark
 
     def close(self) -> None:
-        """Ends the script that runs, if one does."""
+        """Ends the script that runs, if one does, and what it has started."""
         self._closing.set()
-        with self._lock:
-            if self._running is not None:
-                self._running.kill()
+        self._end_processes()
         self._thread.join()
 
     def _repeat(self) -> None:
-        failed = ""
+        said = ""
+
+        def warn(sentence: str) -> None:
+            nonlocal said
+            if sentence != said:  # once, not every time
+                said = sentence
+                with self._lock:
+                    self._remark = f"{sentence}; the hosts stay as they were"
+
         while not self._closing.wait(_INTERVAL_S):
             try:
-                self.found = self._ask()
-                failed = ""
+                self.found = self._ask(warn)
+                said = ""
+            except ArgumentError as error:
+                warn(error.words({"host_discovery_script": "--host-discovery-script"}))
+            except SlowScriptError:
+                pass  # which was said when it was late
             except (LaunchError, UsageError) as error:
-                with self._lock:
-                    # Once, not every second.
-                    self._remark = str(error) if str(error) != failed else self._remark
-                failed = str(error)
+                warn(str(error))
 
-    def _ask(self) -> dict[str, int]:
+    def _ask(self, warn: Callable[[str], None]) -> dict[str, int]:
         name = f"--host-discovery-script {self._command}"
+        script = self._start(name)
+        with script:
+            try:
+                text = self._output_of(script, name, warn)
+            except subprocess.TimeoutExpired:
+                self._end_processes()
+                raise SlowScriptError(
+                    f"{name} took longer than {_SCRIPT_S:g} s, and was ended"
+                ) from None
+        if script.returncode != 0:
+            why = _KNOWN_CODES.get(script.returncode, "")
+            raise LaunchError(f"{name} failed with exit code {script.returncode}{why}")
+        return {host.name: host.slots for host in parse_discovered(text, self._slots)}
+
+    def _start(self, name: str) -> subprocess.Popen[bytes]:
         with self._lock:
             if self._closing.is_set():
                 raise LaunchError(f"{name} was ended")
-            try:
-                script = self._running = subprocess.Popen(
-                    ["/bin/sh", "-c", self._command],
-                    stdin=subprocess.DEVNULL,
-                    stdout=subprocess.PIPE,
-                    text=True,
-                    env=own_environ(),
-                    **process_group(0),
-                )
-            except OSError as error:
-                raise LaunchError(f"{name} cannot be started: {error.strerror}") from None
-        with script:
-            try:
-                text, _ = script.communicate(timeout=_SCRIPT_S)
-            except subprocess.TimeoutExpired:
-                script.kill()
-                raise LaunchError(f"{name} took longer than {_SCRIPT_S:g} s") from None
-            finally:
-                with self._lock:
-                    self._running = None
-        if script.returncode != 0:
-            raise LaunchError(f"{name} failed with exit code {script.returncode}")
-        return {host.name: host.slots for host in parse_discovered(text, self._slots)}
+            if self._group is None:
+                self._group = ProcessGroup()
+            return self._group.start(
+                ("/bin/sh", "-c", self._command), own_environ(), (), stderr=None
+            )
+
+    def _output_of(
+        self, script: subprocess.Popen[bytes], name: str, warn: Callable[[str], None]
+    ) -> str:
+        """What it prints. Raises TimeoutExpired when it takes too long."""
+        try:
+            text, _ = script.communicate(timeout=_LATE_S)
+        except subprocess.TimeoutExpired:
+            warn(f"{name} has not ended for {_LATE_S:g} s, and will be after {_SCRIPT_S:g} s")
+            text, _ = script.communicate(timeout=_SCRIPT_S - _LATE_S)
+        return text.decode(errors="replace")
+
+    def _end_processes(self) -> None:
+        with self._lock:
+            if self._group is not None:
+                self._group.kill()
+                self._group = None
 
 
 Discovery = FixedHosts | DiscoveryScript

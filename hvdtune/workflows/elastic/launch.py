@@ -52,7 +52,7 @@ def launch_elastic(
             writers.append(records.log_writer())
         elif target is not None:
             raw = raw_folder_beside(target)
-        discovery = discovery_of(request)
+        discovery = discovery_of(request, reporter.info)
         try:
             with stop_signals():
                 setting = request.values.core_setting()
@@ -128,8 +128,8 @@ def make_job(
     return ElasticJob(plan, setting, options, writers, say, formed, changed, records.former)
 
 
-def discovery_of(request: ElasticRequest) -> Discovery:
+def discovery_of(request: ElasticRequest, say: Callable[[str], None]) -> Discovery:
     """Looks for the hosts of the job; to be closed."""
     if request.discovery_script is None:
         return FixedHosts(request.hosts)
-    return DiscoveryScript(request.discovery_script, request.slots_per_host)
+    return DiscoveryScript(request.discovery_script, request.slots_per_host, say)

@@ -111,7 +111,7 @@ def tuned_job(
 
     Raises as a job without a study does.
     """
-    discovery = discovery_of(request)
+    discovery = discovery_of(request, say)
     stack.callback(discovery.close)
     job = make_job(request, default, discovery, writers, say, records, raw)
     stack.callback(records.keep, job)
