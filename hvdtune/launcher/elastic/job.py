@@ -143,7 +143,8 @@ class ElasticJob:
         self._looked_s = -_TURN_S
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._ended: set[int] = set()
-        self._codes: dict[int, int] = {}  # with which workers have failed
+        self._given_up: dict[int, str] = {}  # which workers this launcher has ended, and why
+        self._ends: dict[int, tuple[int, str]] = {}  # how workers have failed: exit code and words
         self._failures: list[int] = []  # who has failed since the last generation
         self._report: ExitReport | None = None
         self._ways: dict[str, str | None] = {}
@@ -313,9 +314,11 @@ class ElasticJob:
         one = self._membership.workers[worker]
         unwanted = one.status is Status.KILLED and not one.is_failure
         if code != 0 and one.status is not Status.DISMISSED and not unwanted:
-            self._codes[worker] = code
+            self._ends[worker] = shell_code(code), describe_exit(code)
+            if code == -signal.SIGKILL and (why := self._given_up.get(worker)):
+                self._ends[worker] = 1, f"{why}: it was ended"
             self._failures.append(worker)
-            self._say(f"{self._name(worker)} {describe_exit(code)}")
+            self._say(f"{self._name(worker)} {self._ends[worker][1]}")
         self._membership.note_exit(worker, code, now_s)
 
     def _note_progress(self, said: Progress, came_s: float) -> None:
@@ -400,7 +403,8 @@ class ElasticJob:
         match action:
             case Start(worker=worker, slot=slot):
                 self._start(worker, slot)
-            case Kill(worker=worker):
+            case Kill(worker=worker, why=why):
+                self._given_up[worker] = why
                 self._children[worker].kill()
             case Dismiss(worker=worker):
                 self._coordinator.tell(worker, Removed())
@@ -478,9 +482,9 @@ class ElasticJob:
         code, rank = 0, None
         if why:
             rank = failed if failed is not None else next(iter(self._failures), None)
-            code = 1 if rank is None else shell_code(self._codes[rank])
+            code, how = (1, "") if rank is None else self._ends[rank]
             if rank is not None:
-                why = f"{self._name(rank)} {describe_exit(self._codes[rank])}: {why}"
+                why = f"{self._name(rank)} {how}: {why}"
         self._end(ExitReport(code, why, (), rank or 0))
 
     def _stop(self) -> None:

@@ -54,9 +54,10 @@ class Start:
 
 @dataclass(frozen=True)
 class Kill:
-    """The worker's process is to be ended."""
+    """The worker's process is to be ended; `why` says what it has failed to do, "" for nothing."""
 
     worker: int
+    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -344,7 +345,8 @@ class Membership:
                 worker.status is Status.READY and number not in self.members
             )
             if is_new and not self._is_wanted(worker):
-                actions += self._kill(number, now_s, is_failure=False)
+                self._set(number, now_s, status=Status.KILLED, is_failure=False)
+                actions.append(Kill(number))
         return actions
 
     def _keep_unlisted(self, now_s: float) -> list[Action]:
@@ -409,7 +411,10 @@ class Membership:
         missing = self._missing()
         late = [one for one in missing if self._patience_s(one) <= now_s]
         if late:
-            return [action for one in late for action in self._kill(one, now_s, is_failure=True)]
+            whys = [self._why_late(one) for one in late]
+            for one in late:
+                self._set(one, now_s, status=Status.KILLED, is_failure=True)
+            return [Kill(one, why) for one, why in zip(late, whys, strict=True)]
         if missing or self._still_ending():
             return []
         if self._is_finishing:
@@ -506,10 +511,6 @@ class Membership:
         self.phase, self._since_s = JobPhase.GATHERING, now_s
         self._has_failed_to_form = failed_to_form
 
-    def _kill(self, number: int, now_s: float, *, is_failure: bool) -> list[Action]:
-        self._set(number, now_s, status=Status.KILLED, is_failure=is_failure)
-        return [Kill(number)]
-
     # What is the case.
 
     def _missing(self) -> list[int]:
@@ -528,6 +529,17 @@ class Membership:
         one = self.workers[member]
         suspected_s = min(one.accused_s, one.silent_s)
         return min(self._since_s + wait_s, suspected_s + limits.heartbeat_timeout_s)
+
+    def _why_late(self, member: int) -> str:
+        """What a member has failed to do that is not waited for any longer."""
+        limits, one = self.limits, self.workers[member]
+        option = f"{limits.heartbeat_timeout_s:g} s (--heartbeat-timeout)"
+        if one.accused_s == -math.inf or one.silent_s < one.accused_s:
+            return f"has not answered for {option}"
+        if one.accused_s < math.inf:
+            return f"was lost by another rank, and did not end by itself in {option}"
+        wait_s = limits.start_timeout_s if self._has_failed_to_form else limits.elastic_timeout_s
+        return f"has not come back to hvd.init() in {wait_s:g} s"
 
     def _first_ready_s(self) -> float:
         return min(self.workers[one].since_s for one in self._of(Status.READY))

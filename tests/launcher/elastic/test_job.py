@@ -47,6 +47,12 @@ def test_the_others_go_on_without_a_rank_that_fails(tmp_path, fault):
     done = train(tmp_path, options, 24, 1, f"1:3:{fault}")
     assert ends(done)[0] == "3,3,2,2,2"
     assert "generation 1 has 2 ranks" in done.stderr
+    (how,) = re.findall(r"worker 1 \(slot 1 of localhost\) (.*)", done.stderr)
+    if fault != "raise":  # where its interpreter takes long to end, it is ended
+        assert how == {
+            "kill": "was killed by SIGKILL",
+            "stop": "has not answered for 1 s (--heartbeat-timeout): it was ended",
+        }.get(fault)
 
 
 def test_one_that_stops_while_another_leaves_is_left_behind_too(tmp_path):

@@ -20,6 +20,7 @@ from hvdtune.launcher.elastic.membership import (
 )
 from hvdtune.launcher.elastic.slots import Cooldown, FailedSlot, SlotName, Slots
 
+SILENT = "has not answered for 2 s (--heartbeat-timeout)"
 TRAINED = Readiness(generation=0, has_state=True, commits=3, must_sync=True)
 
 
@@ -76,7 +77,8 @@ def test_an_accused_rank_is_ended_when_it_does_not_come() -> None:
     membership.note_ready(0, accusation, 5.0)
     assert membership.decide(5.0) == []
     assert membership.next_deadline_s(5.0) == 7.0
-    assert membership.decide(7.0) == [Kill(1)]
+    why = "was lost by another rank, and did not end by itself in 2 s (--heartbeat-timeout)"
+    assert membership.decide(7.0) == [Kill(1, why)]
     assert membership.decide(8.0) == []
     membership.note_exit(1, -9, 8.0)
     assert [*formed(membership.decide(8.0))] == [(0,)]
@@ -87,7 +89,7 @@ def test_an_accused_rank_that_is_stopped_is_ended_at_once() -> None:
     membership.note_stopped(1)
     membership.note_ready(0, Readiness(0, True, 3, True, frozenset({1})), 5.0)
     membership.note_stopped(1)
-    assert membership.decide(5.0) == [Kill(1)]
+    assert membership.decide(5.0) == [Kill(1, SILENT)]
 
 
 def test_a_rank_that_nobody_accuses_and_that_can_say_nothing_is_ended() -> None:
@@ -97,7 +99,7 @@ def test_a_rank_that_nobody_accuses_and_that_can_say_nothing_is_ended() -> None:
     membership.note_silent(2, 5.5)
     membership.note_silent(2, 6.0)
     assert membership.next_deadline_s(6.0) == 7.5
-    assert membership.decide(7.5) == [Kill(2)]
+    assert membership.decide(7.5) == [Kill(2, SILENT)]
 
 
 def test_a_rank_that_was_stopped_and_goes_on_is_waited_for() -> None:
