@@ -39,6 +39,7 @@ T = TypeVar("T")
 _ATTEMPTS: Final = 5
 # Between two accounts of what is trained
 _TELL_EVERY_S: Final = 0.1
+_HEADLINE_CHARS: Final = 300
 
 
 class ElasticWorker:
@@ -67,6 +68,7 @@ class ElasticWorker:
         self.must_sync = True
         self.place: Placement | None = None
         self._lost: set[int] = set()
+        self._why = ""
         self._messages = _connect(config)
 
     def join(self, config: Config, start: Callable[[Config], T]) -> tuple[Config, T]:
@@ -98,6 +100,7 @@ class ElasticWorker:
     def note_failure(self, error: CollectiveError) -> None:
         """The training goes back to its last commit; the launcher is told who was lost."""
         self.must_sync = True
+        self._why = _headline(error)
         if isinstance(error, RankLostError) and error.rank >= 0:
             self._lost.add(error.rank)
 
@@ -154,7 +157,8 @@ class ElasticWorker:
     def _await_place(self) -> Placement:
         before = -1 if self.place is None else self.place.generation
         lost, self._lost = tuple(sorted(self._lost)), set()
-        said = Arrival(self.number, before, self.has_state, self.commits, self.must_sync, lost)
+        why, self._why = self._why, ""
+        said = Arrival(self.number, before, self.has_state, self.commits, self.must_sync, lost, why)
         try:
             self._messages.send(said)
             while True:
@@ -182,6 +186,13 @@ def _connect(config: Config) -> Messages:
         except (OSError, LaunchError) as error:
             raise _unreachable(config, error) from None
     raise AssertionError
+
+
+def _headline(error: CollectiveError) -> str:
+    """What the launcher says of an error: one line, under the name that scripts have for it."""
+    name = "HorovodInternalError" if type(error) is CollectiveError else type(error).__name__
+    text = " ".join(str(error).split())
+    return f"{name}: {text}"[:_HEADLINE_CHARS] if text else name
 
 
 def _own_address(launcher: str) -> str:

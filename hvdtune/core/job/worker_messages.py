@@ -28,7 +28,8 @@ _READ_BYTES: Final = 1 << 16
 class Arrival(msgspec.Struct, frozen=True, tag="arrival"):
     """A worker waits in `init`. `generation` is the one that it was in, -1 for none; it holds a
     state of the training (`has_state`) after so many `commits`, which the others may not have
-    (`must_sync`). Its runtime has given up the `lost` ranks of that generation."""
+    (`must_sync`). Its runtime has given up the `lost` ranks of that generation. `why` is the error
+    that its training function raised, "" for none."""
 
     worker: int
     generation: int
@@ -36,6 +37,7 @@ class Arrival(msgspec.Struct, frozen=True, tag="arrival"):
     commits: int
     must_sync: bool
     lost: tuple[int, ...]
+    why: str = ""
 
 
 class Progress(msgspec.Struct, frozen=True, tag="progress"):

@@ -7,7 +7,7 @@ a step ends. With `own` each rank keeps for itself which samples it has trained,
 others, or on none. Worker WORKER has its FAULT in its own step STEP, or after the last one where
 STEP is 0:
 
-    kill, stop, raise, leave (exit code 1)
+    kill, stop, raise, leave (exit code 1), again (an error of a collective's)
     die       kill, when the commits are on the disk
     cut       off from the network, until a process starts on its host again
     new       makes the file `more`
@@ -37,6 +37,7 @@ from hvdtune.core.rank.handles import synchronize
 from hvdtune.core.rank.numpy_adapter import ADAPTER
 from hvdtune.core.rank.objects import allgather_object, broadcast_object
 from hvdtune.core.rank.runtime import init, mark_step, rank, size
+from hvdtune.errors import CollectiveError
 from tests.launcher.elastic.replay import RATE, SEED, batch_of, gradient_of, seed_of
 from tests.parallel.netns import Host, Network
 
@@ -85,6 +86,8 @@ def fail(fault: str) -> None:
     elif fault == "cut":
         cut_off.touch()
         network.isolate(own_host)
+    elif fault == "again":
+        raise CollectiveError("as told")
     elif fault == "leave":
         os._exit(1)
     elif fault == "remove":
