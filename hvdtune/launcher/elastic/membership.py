@@ -331,7 +331,7 @@ class Membership:
         deadlines += [self._kept_s + limits.elastic_timeout_s]
         if self.phase is JobPhase.GATHERING:
             deadlines += [self._since_s + limits.start_timeout_s]
-            deadlines += [self._since_s + limits.elastic_timeout_s]
+            deadlines += [self._since_s + limits.elastic_timeout_s, self._deadline_s()]
             deadlines += [self._patience_s(member) for member in self._missing()]
         newcomers = self._of(Status.READY)
         deadlines += [self.workers[one].since_s + limits.start_timeout_s for one in newcomers]
@@ -495,9 +495,23 @@ class Membership:
         can_come = self._of(Status.STARTING) or self.slots.next_return_s(now_s) < math.inf
         if limits.hosts_are_fixed and not can_come:
             return self._finish(f"{few}, and no slot to start another one in")
-        if now_s >= self._since_s + limits.elastic_timeout_s:
-            return self._finish(f"{few}, and no more came in {limits.elastic_timeout_s:g} s")
+        if now_s >= self._deadline_s():
+            waited_s = max(now_s - self._since_s, limits.elastic_timeout_s)
+            starting = self._of(Status.STARTING)
+            started = counted(len(starting), "process")
+            late = f": {started} that started did not call hvd.init()" if starting else ""
+            return self._finish(f"{few}, and no more came in {round(waited_s, 1):g} s{late}")
         return []
+
+    def _deadline_s(self) -> float:
+        """Until when more ranks are waited for: those that were started in time, for as long as a
+        process may take to start."""
+        deadline_s = self._since_s + self.limits.elastic_timeout_s
+        started_s = (self.workers[one].since_s for one in self._of(Status.STARTING))
+        coming_s = [
+            since_s + self.limits.start_timeout_s for since_s in started_s if since_s < deadline_s
+        ]
+        return max([deadline_s, *coming_s])
 
     def _finish(self, why: str, failed: int | None = None) -> list[Action]:
         self.is_over = True

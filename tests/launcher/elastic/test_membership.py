@@ -209,6 +209,14 @@ def test_too_few_ranks_wait_for_the_timeout() -> None:
     assert isinstance(finish, Finish) and "1 rank of at least 2" in finish.why
 
 
+def test_processes_that_were_started_are_waited_for_beyond_the_timeout() -> None:
+    membership = started(ElasticLimits(1, 2, elastic_timeout_s=5, start_timeout_s=30), {"a": 2})
+    assert membership.decide(5.0) == [] and membership.next_deadline_s(5.0) == 30.0
+    (finish,) = membership.decide(30.0)
+    assert isinstance(finish, Finish)
+    assert finish.why.endswith("in 30 s: 2 processes that started did not call hvd.init()")
+
+
 def test_too_few_ranks_do_not_wait_where_none_can_come() -> None:
     membership = running(ElasticLimits(2, 2, hosts_are_fixed=True), {"a": 2})
     membership.note_exit(1, 1, 5.0)
