@@ -43,6 +43,7 @@ class Chaos:
         self._due_s = dict(self._every_s)
         self._chance = random.Random(plan.seed)
         self._generation = -1
+        self._most_members = 0  # of a job that trained
 
     def strike(
         self, now_s: float, generation: int, members: Collection[int], can_stop: Collection[int]
@@ -55,6 +56,7 @@ class Chaos:
             members: its workers.
             can_stop: those of them that can be stopped.
         """
+        self._most_members = max(self._most_members, len(members))
         if generation == self._generation or len(members) < 2:
             return None
         for kind in sorted(self._due_s, key=lambda kind: self._due_s[kind]):
@@ -65,3 +67,15 @@ class Chaos:
                 self._generation = generation
                 return Fault(kind, self._chance.choice(able))
         return None
+
+    def why_none(self) -> str:
+        """Why nobody was struck in a job that is over, "" where somebody was."""
+        if self._generation >= 0:
+            return ""
+        if self._most_members == 0:
+            why = "no state was committed in a function with @hvd.elastic.run"
+        elif self._most_members == 1:
+            why = "the job never had more than one rank"
+        else:
+            why = "the training was over before the first fault was due"
+        return f"no rank was killed or stopped, so nothing is shown of the script: {why}"

@@ -163,6 +163,11 @@ class ElasticJob:
         """Why the ranks' output could not be passed on, "" when it was."""
         return self._output.write_error
 
+    @property
+    def why_no_chaos(self) -> str:
+        """Why no fault was made, "" where one was, or none was to be."""
+        return "" if self._plan.chaos is None else self._plan.chaos.why_none()
+
     def wait(self) -> ExitReport:
         """Runs the job to its end. Raises LaunchError when a process cannot be started."""
         while self._report is None:

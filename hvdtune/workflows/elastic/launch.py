@@ -64,7 +64,7 @@ def launch_elastic(
                         if records is not None:
                             records.keep(job)
                     remark = job.write_error
-                    account = job.account.sentences()
+                    account, untried = job.account.sentences(), job.why_no_chaos
         except Stopped as stop:
             result = LaunchResult(stop.exit_code, str(stop))
         else:
@@ -72,6 +72,8 @@ def launch_elastic(
                 reporter.warning(remark)
             for sentence in account:
                 reporter.info(sentence)
+            if untried:
+                reporter.warning(untried)
             result = LaunchResult(report.returncode, report.reason, report.tail)
         finally:
             discovery.close()

@@ -1,5 +1,7 @@
 """Which rank is killed or stopped when."""
 
+import pytest
+
 from hvdtune.launcher.elastic.chaos import Chaos, ChaosPlan, Fault
 
 
@@ -45,3 +47,19 @@ def test_a_generation_is_struck_once():
     assert chaos.strike(5.0, 0, (0, 1), (0, 1)) is not None
     assert chaos.strike(9.0, 0, (0, 1), (0, 1)) is None
     assert chaos.strike(9.0, 1, (0, 1), (0, 1)) is not None
+
+
+@pytest.mark.parametrize(
+    ("sizes", "why"),
+    [
+        ([], "no state was committed"),
+        ([1, 1], "never had more than one rank"),
+        ([2, 2], "was over before the first fault was due"),
+        ([2] * 40, ""),
+    ],
+)
+def test_a_job_in_which_nobody_was_struck_says_why(sizes, why):
+    chaos = Chaos(ChaosPlan(kill_every_s=30))
+    for now_s, size in enumerate(sizes):
+        chaos.strike(now_s, 0, range(size), ())
+    assert why in chaos.why_none() and bool(why) == bool(chaos.why_none())

@@ -210,6 +210,11 @@ def test_a_job_under_faults_ends_with_an_account(tmp_path, fault):
     assert {stay["generation"] for stay in known["hvdtune_elastic"]["stays"]} >= {0, 1}
 
 
+def test_chaos_that_struck_nobody_says_so(tmp_path):
+    done = run_cli("chaos", "--kill-every", "1h", "-np", 1, TRAINING, 4, 1, folder=tmp_path)
+    assert "no rank was killed or stopped, so nothing is shown of the script" in done.stderr
+
+
 def test_chaos_without_faults_is_refused(tmp_path):
     done = run_cli("chaos", TRAINING, folder=tmp_path, codes=(2,))
     assert "give --kill-every or --stop-every" in done.stderr
