@@ -146,7 +146,8 @@ class ElasticJob:
         self._given_up: dict[int, str] = {}  # which workers this launcher has ended, and why
         self._ends: dict[int, tuple[int, str]] = {}  # how workers have failed: exit code and words
         self._failures: list[int] = []  # who has failed since the last generation
-        self._reason = ""  # why the generation before was left
+        self._left: set[int] = set()  # those of them that were members
+        self._reason = ""  # why the generation before was left, as the end of a sentence
         self._report: ExitReport | None = None
         self._ways: dict[str, str | None] = {}
         defer_signals(self)
@@ -324,10 +325,9 @@ class ElasticJob:
             if code == -signal.SIGKILL and (why := self._given_up.get(worker)):
                 self._ends[worker] = 1, f"{why}: it was ended"
             self._failures.append(worker)
-            sentence = f"{self._name(worker)} {self._ends[worker][1]}"
             if worker in self._membership.members:
-                self._reason = sentence
-            self._say(sentence)
+                self._left.add(worker)
+            self._say(f"{self._name(worker)} {self._ends[worker][1]}")
         self._membership.note_exit(worker, code, now_s)
 
     def _note_progress(self, said: Progress, came_s: float) -> None:
@@ -351,7 +351,7 @@ class ElasticJob:
         )
         # Who has lost another rank only follows from what has happened to that one.
         if is_current and said.why and not (said.lost or self._reason):
-            self._reason = f"{self._name(said.worker)} raised {said.why}"
+            self._reason = f", as {self._name(said.worker)} raised {said.why}"
         if said.worker in self._membership.workers:
             self._membership.note_ready(said.worker, readiness, now_s)
         if self._membership.phase is JobPhase.GATHERING:
@@ -371,7 +371,6 @@ class ElasticJob:
             workers = self._membership.workers
             members = [(one, workers[one].slot) for one in self._membership.members]
             self.history.note_formed(generation, members, now_s)
-            self._failures = []
             hosts = counted(len({rank.host for rank in event.ranks}), "host")
             size = counted(len(event.ranks), "rank")
             self._say(f"generation {generation} has {size} on {hosts}{self._take_reason()}")
@@ -384,8 +383,10 @@ class ElasticJob:
 
     def _take_reason(self) -> str:
         """Why the generation has formed, to be said after that it has."""
-        reason, self._reason = self._reason, ""
-        return f": {reason}" if reason else ""
+        names = [self._name(each) for each in self._failures if each in self._left]
+        reason = f", without {' and '.join(names)}" if names else self._reason
+        self._reason, self._failures, self._left = "", [], set()
+        return reason
 
     def _note_silent(self) -> None:
         """Members that are waited for may show that they are stopped, or cut off."""
@@ -426,7 +427,9 @@ class ElasticJob:
             case Dismiss(worker=worker):
                 self._coordinator.tell(worker, Removed())
             case Notify(added=added):
-                self._reason = "new ranks are ready" if added else "hosts are no longer listed"
+                self._reason = ", as new ranks are ready"
+                if not added:
+                    self._reason = ", as hosts are no longer listed"
                 # Rank 0 tells the others, so that all end at the same commit.
                 self._coordinator.tell(self._membership.members[0], Update(added))
             case Abandon(why=why):
@@ -498,8 +501,8 @@ class ElasticJob:
 
         wait_for_end(self._output, leaving, self._options.terminate_grace_s)
         code, rank = 0, None
-        if why and self._reason and not self._failures:
-            why = f"{why}: {self._reason}"
+        if why and not self._failures:
+            why += self._reason
         if why:
             rank = failed if failed is not None else next(iter(self._failures), None)
             code, how = (1, "") if rank is None else self._ends[rank]
