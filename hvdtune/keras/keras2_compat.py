@@ -22,12 +22,15 @@ def keep(keras: Any) -> None:
 
     `opt.variables()`; `opt.lr`, to read and to set, and `lr=` where an optimizer is made;
     `model.compile(experimental_run_tf_function=)`, which does nothing; `variable.ref()`, on the
-    tensorflow backend. A second call changes nothing.
+    tensorflow backend; `keras.backend.set_value(opt.lr, value)` and `get_value(opt.lr)`. A second
+    call changes nothing.
 
     Args:
         keras: the module keras, or tf.keras; Keras 2 knows them all.
     """
     optimizer = keras.optimizers.Optimizer
+    if hasattr(keras, "Variable"):
+        _keep_values(keras)  # of each module by itself: `keras` and `tf.keras` have other backends
     if hasattr(optimizer, "lr"):
         return
     optimizer.lr = property(_lr, _set_lr)
@@ -45,6 +48,26 @@ def keep(keras: Any) -> None:
 def _owner(kind: type, name: str) -> Any:
     """The class that `kind` has the method from."""
     return next(base for base in kind.__mro__ if name in vars(base))
+
+
+def _keep_values(keras: Any) -> None:
+    backend, variable = keras.backend, keras.Variable
+    former_get: Any = getattr(backend, "get_value", None)
+    former_set: Any = getattr(backend, "set_value", None)
+    if getattr(former_set, "__module__", "") == __name__:
+        return
+
+    def get_value(x: Any) -> Any:
+        known = isinstance(x, variable) or former_get is None
+        return x.numpy() if known else former_get(x)
+
+    def set_value(x: Any, value: Any) -> None:
+        if isinstance(x, variable) or former_set is None:
+            x.assign(value)
+        else:
+            former_set(x, value)
+
+    backend.get_value, backend.set_value = get_value, set_value
 
 
 def _lr(optimizer: Any) -> Any:

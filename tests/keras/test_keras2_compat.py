@@ -14,6 +14,7 @@ _WORKS = {
     "lr": 0.5,
     "lr set": 0.25,
     "lr of the outermost": 0.25,
+    "lr by K.set_value": 0.75,
     "made with lr": 0.125,
     "compiled": "mse",
     "ref": "sequential_1/dense_1/kernel",
@@ -30,6 +31,10 @@ def found():
         optimizer.lr = 0.25
         return float(optimizer.learning_rate)
 
+    def set_value():
+        keras.backend.set_value(optimizer.lr, 0.75)
+        return float(keras.backend.get_value(optimizer.lr))
+
     def compiled():
         model.compile(optimizer, "mse", experimental_run_tf_function=False)
         model.fit(np.ones((4, 2)), np.ones((4, 1)), verbose=0)
@@ -41,6 +46,7 @@ def found():
         "lr": lambda: float(optimizer.lr),
         "lr set": set_lr,
         "lr of the outermost": lambda: float(outer.lr),
+        "lr by K.set_value": set_value,
         "made with lr": lambda: float(keras.optimizers.Adam(lr=0.125).learning_rate),
         "compiled": compiled,
         "ref": lambda: {v.ref(): v for v in model.variables}[model.weights[0].ref()].path,
