@@ -86,3 +86,22 @@ def step_with_a_newcomer():
 
 def test_ranks_that_have_trained_and_a_newcomer_combine_gradients():
     assert run(step_with_a_newcomer, 2, timeout_s=60) == [[0.5] * 6] * 2
+
+
+def lbfgs_state():
+    model = torch.nn.Linear(1, 1)
+    hvd.elastic.TorchState(model, torch.optim.LBFGS(model.parameters()))
+
+
+@pytest.mark.parametrize(
+    ("attempt", "why"),
+    [
+        (lambda: hvd.elastic.TorchState(save=1), r"TorchState\(save=...\) would hide"),
+        (lambda: hvd.elastic.TorchState(reset=torch.nn.Linear(1, 1)), r"\(reset=...\) would hide"),
+        (lbfgs_state, "cannot have torch.optim.LBFGS"),
+        (lambda: hvd.elastic.run(print)([]), "takes a State, .* not list"),
+    ],
+)
+def test_what_cannot_be_a_state_is_refused_in_a_sentence(attempt, why):
+    with pytest.raises(UsageError, match=why):
+        attempt()

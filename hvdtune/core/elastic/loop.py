@@ -17,6 +17,7 @@ from hvdtune.errors import (
     HostsUpdatedInterrupt,
     MismatchError,
     RankRemovedError,
+    UsageError,
 )
 
 T = TypeVar("T")
@@ -40,6 +41,11 @@ def run_fn(
 
     @functools.wraps(func)
     def wrapper(state: State, *args: Any, **kwargs: Any) -> T:
+        if not isinstance(state, State):
+            raise UsageError(
+                "a function with @hvd.elastic.run takes a State, such as hvd.elastic.TorchState or "
+                f"KerasState, as its first argument, not {type(state).__name__}"
+            )
         must_reset = False
         while True:
             try:

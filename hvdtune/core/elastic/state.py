@@ -223,6 +223,7 @@ class ObjectState(State):
         self, bcast_object: Callable[[Any], Any], get_rank: Callable[[], int], **kwargs: Any
     ) -> None:
         super().__init__(bcast_object, get_rank)
+        check_free(type(self), kwargs)
         self._saved_state: dict[str, Any] = {}
         own = {name: value for name, value in kwargs.items() if isinstance(value, PerRank)}
         if own:
@@ -282,6 +283,16 @@ class ObjectState(State):
                 f"{name} of the elastic state cannot be copied, so that no commit can keep it: "
                 f"{error}"
             ) from error
+
+
+def check_free(kind: type, names: Iterable[str]) -> None:
+    """Raises UsageError where a value would hide a method of the State."""
+    for name in names:
+        if callable(getattr(kind, name, None)):
+            raise UsageError(
+                f"{kind.__name__}({name}=...) would hide {kind.__name__}.{name}(): give the value "
+                "another name"
+            )
 
 
 def course_of(state: State) -> Course:

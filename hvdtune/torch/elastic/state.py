@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from hvdtune.core.elastic.randomness import dealt_seed
-from hvdtune.core.elastic.state import ObjectState, check_names
+from hvdtune.core.elastic.state import ObjectState, check_free, check_names
 from hvdtune.core.rank import runtime
 from hvdtune.core.rank.objects import broadcast_object
 from hvdtune.errors import UsageError
@@ -93,6 +93,14 @@ class ModelStateHandler(_StateDictHandler):
 class OptimizerStateHandler(_StateDictHandler):
     """A StateHandler of a torch.optim.Optimizer."""
 
+    def __init__(self, value: Any) -> None:
+        if isinstance(value, torch.optim.LBFGS):
+            raise UsageError(
+                "a TorchState cannot have torch.optim.LBFGS, whose state is not per parameter and "
+                "so cannot be sent to other ranks: train with another optimizer"
+            )
+        super().__init__(value)
+
     def sync(self) -> None:
         broadcast_optimizer_state(self.value, root_rank=0)
         self.reset()
@@ -146,6 +154,7 @@ class TorchState(ObjectState):
 
     def __init__(self, model: Any = None, optimizer: Any = None, **kwargs: Any) -> None:
         values = {"model": model, "optimizer": optimizer, **kwargs}
+        check_free(type(self), values)
         handlers = {name: _handler_of(value) for name, value in values.items()}
         self._handlers: dict[str, StateHandler] = {
             name: handler for name, handler in handlers.items() if handler is not None
