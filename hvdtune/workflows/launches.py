@@ -17,7 +17,7 @@ from hvdtune.launcher.command import Command, CommandPlan, free_port
 from hvdtune.launcher.measured import MeasuredCommand, MeasuredJob, Metric, MetricLines
 from hvdtune.launcher.output import Writer, file_writer, stamped
 from hvdtune.launcher.plan import torch_environ
-from hvdtune.launcher.rank_files import rank_files
+from hvdtune.launcher.rank_files import rank_files, worker_files
 from hvdtune.launcher.run import ExitReport, Job, JobOptions, JobPlan
 from hvdtune.launcher.step_clock import StepClock
 from hvdtune.tuner.measure.trace_files import RawTraces
@@ -105,15 +105,21 @@ def live_starter(plan: JobPlan, options: JobOptions) -> Starter[Job]:
 
 
 def output_writers(
-    output: OutputRequest, reporter: StatusReporter, ranks: int, stack: ExitStack
+    output: OutputRequest, reporter: StatusReporter, ranks: int | None, stack: ExitStack
 ) -> list[Writer]:
     """Where the output of ranks goes that nothing measures; `stack` closes their files.
+
+    Args:
+        ranks: how many there are, None of an elastic job.
 
     Raises UsageError when the folder for them cannot be written.
     """
     writers: list[Writer] = [stamped(reporter.write) if output.timestamps else reporter.write]
     if output.rank_files is not None:
-        writers.append(stack.enter_context(rank_files(output.rank_files, ranks)))
+        files = worker_files(output.rank_files)
+        if ranks is not None:
+            files = rank_files(output.rank_files, ranks)
+        writers.append(stack.enter_context(files))
     return writers
 
 

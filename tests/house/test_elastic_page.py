@@ -29,7 +29,7 @@ def test_the_script_goes_on_without_a_rank_that_is_killed(tmp_path):
 
 
 def test_the_page_names_what_elastic_jobs_are_not_combined_with():
-    named = {"--storage", "--mpi"}
+    named = {"--storage", "--mpi", "--keep-timelines", "--thread-affinity"}
     assert named < {*NOT_ELASTIC.values()}
     assert all(f"`{option}`" in PAGE.text for option in named)
 

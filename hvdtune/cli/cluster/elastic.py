@@ -28,7 +28,6 @@ NOT_ELASTIC: Final = {
     "mode": "--mode",
     "adapter": "--adapter",
     "mpi": "--mpi",
-    "output_filename": "--output-filename",
     "storage": "--storage",
     "keep_timelines": "--keep-timelines",
     "thread_affinity": "--thread-affinity",

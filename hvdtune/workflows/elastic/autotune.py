@@ -46,7 +46,7 @@ def autotune_elastic(
     searches = {**searched(study, request, default), "objectives": list(study.objectives)}
     with ExitStack() as stack:
         stack.enter_context(stop_signals())
-        writers = output_writers(output, reporter, 0, stack)
+        writers = output_writers(output, reporter, None, stack)
         path = output.folder or fresh_path(request.words[0])
         records = JobRecords(request, path, searches, reporter.warning, stack)
         log = TrialLog(study.log_file, lambda: _trials(path), reporter)

@@ -44,7 +44,7 @@ def launch_elastic(
     fails at once.
     """
     with ExitStack() as stack:
-        writers = output_writers(output, reporter, 0, stack)
+        writers = output_writers(output, reporter, None, stack)
         records, raw, target = None, None, trace.path
         if output.folder is not None:
             records = JobRecords(request, output.folder, None, reporter.warning, stack)

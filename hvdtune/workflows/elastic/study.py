@@ -19,6 +19,7 @@ from hvdtune.launcher.elastic.discovery import Discovery
 from hvdtune.launcher.elastic.job import ElasticJob
 from hvdtune.launcher.hosts import remote_hosts
 from hvdtune.launcher.output import Writer
+from hvdtune.launcher.rank_files import worker_files
 from hvdtune.tuner.measure.host_load import LocalHost
 from hvdtune.tuner.measure.progress import StudyProgress
 from hvdtune.tuner.measure.run import RunningJob, ScriptFailed, study_folder
@@ -71,6 +72,8 @@ def tune_elastic(
         shown = view.enter_context(reporter.progress(default))
         raw = records.ranks() if trace.path is not None else None
         writers = [records.log_writer(), *([shown.write] if output.verbose else [])]
+        if output.rank_files is not None:
+            writers.append(stack.enter_context(worker_files(output.rank_files)))
 
         def say(text: str) -> None:
             shown.write("stderr", f"hvdtune: {text}\n".encode())
