@@ -207,7 +207,9 @@ def form_for_store(timeout_s: float) -> None:
 def hang_warning_s() -> float:
     """After how long a wait is explained on standard error; 0 for never."""
     config = environment.Config.from_environ(environment.own_environ() | _ALONE)
-    return config.hang_warning_s
+    levels = environment.LOG_LEVELS
+    is_shown = levels.index(config.log_level) <= levels.index("warning")
+    return config.hang_warning_s if is_shown else 0.0
 
 
 def form_beside(place: GroupPlace) -> GroupRuntime:

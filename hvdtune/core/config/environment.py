@@ -76,7 +76,8 @@ class Config:
     `address` is the one that this process
     listens on and is reached at, "" for loopback. `hang_warning_s` and `hang_abort_s` are the
     times after which operations that wait are explained and given up, 0 for never; rank 0's
-    count. `gpu_operations` "nccl" lets the core carry tensors in a GPU's memory, with the sums that
+    count. `hang_about` is what an explanation begins with, "" for nothing.
+    `gpu_operations` "nccl" lets the core carry tensors in a GPU's memory, with the sums that
     `gpu_bits` says, by the libraries that are named or found; "auto" does where there are these
     libraries and a GPU for each rank of the host.
     `thread_core` is the processor that the core's threads keep to, -1 for any. `zero_copy` lets

@@ -200,9 +200,8 @@ class Membership:
         self._is_notified = False  # the members of this generation
         self._lost: set[int] = set()  # those that failed since the last generation has formed
         self._failed: set[int] = set()  # those that did when they had returned from the training
-        self._kept_s = (
-            math.inf
-        )  # since when members without a slot are, as too few others are there
+        # Since when members without a slot stay, as too few others are there.
+        self._kept_s = math.inf
         self._urgent: list[Action] = []
 
     @property
@@ -278,11 +277,10 @@ class Membership:
         is_failure = one.is_failure if one.status is Status.KILLED else code != 0
         if is_failure and one.status is not Status.DISMISSED:
             self.slots.note_failure(one.slot, now_s)
+            was_needed = worker in self.members or not self._has_formed
             if code != 0 and one.has_returned:
                 self._failed.add(worker)
-            elif (
-                code != 0 and not one.is_struck and (worker in self.members or not self._has_formed)
-            ):
+            elif code != 0 and not one.is_struck and was_needed:
                 self._lost.add(worker)
         if code == 0 and one.lives:
             self._is_finishing = True
