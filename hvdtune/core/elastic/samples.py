@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import json
-import random
 from collections.abc import Iterator, Mapping, Sized
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from hvdtune.core.rank import runtime
 from hvdtune.core.rank.process import PROCESS
@@ -50,7 +52,8 @@ class SampleLedger:
         self.epoch = 0
         self.processed_num = 0
         self.num_replicas = self.num_samples = self.total_size = self.rank = 0
-        self.remaining_indices: list[int] = []
+        self._order: tuple[object, np.ndarray[Any, Any]] = (None, np.arange(0))
+        self._remaining = np.arange(0)
         self._trained = 0  # of this rank's own samples, since `reset`
         self._handed_out: list[tuple[int, list[int]]] = []  # since the last commit, by epoch
         self._noted: dict[str, Any] = {}  # of the last commit
@@ -82,7 +85,7 @@ class SampleLedger:
         if self.audit is not None:
             end = None if is_last else self._trained * self.num_replicas
             handed_out = self._padded()[trained * self.num_replicas : end]
-            self._handed_out.append((self.epoch, handed_out))
+            self._handed_out.append((self.epoch, handed_out.tolist()))
         if PROCESS.worker is not None:
             PROCESS.worker.note_samples(self.processed_num - before)
 
@@ -122,11 +125,8 @@ class SampleLedger:
         ranks = runtime.size(), runtime.rank()
         self._is_new |= ranks != (self.num_replicas, self.rank)
         self.num_replicas, self.rank = ranks
-        order = list(range(len(self.dataset)))
-        if self.shuffle:
-            random.Random(f"{self.seed} {self.epoch}").shuffle(order)
-        self.remaining_indices = order[self.processed_num :]
-        left = len(self.remaining_indices)
+        self._remaining = self._order_of_epoch()[self.processed_num :]
+        left = len(self._remaining)
         self._trained = 0
         if self.pad:
             self.num_samples = -(-left // self.num_replicas)
@@ -134,18 +134,34 @@ class SampleLedger:
             self.num_samples = len(range(self.rank, left, self.num_replicas))
         self.total_size = self.num_samples * self.num_replicas if self.pad else left
 
+    @property
+    def remaining_indices(self) -> list[int]:
+        """What was left of the epoch when it was divided last, in its order."""
+        return self._remaining.tolist()
+
     def __iter__(self) -> Iterator[int]:
         """This rank's share of what is left."""
-        return iter(self._padded()[self.rank :: self.num_replicas])
+        return iter(self._padded()[self.rank :: self.num_replicas].tolist())
 
     def __len__(self) -> int:
         return self.num_samples
 
-    def _padded(self) -> list[int]:
+    def _padded(self) -> np.ndarray[Any, Any]:
         """What is left for all ranks, in turn."""
-        rest = self.remaining_indices
         # One sample may be left for many ranks.
-        return (rest * self.num_replicas)[: self.total_size] if rest else rest
+        return np.resize(self._remaining, self.total_size)
+
+    def _order_of_epoch(self) -> np.ndarray[Any, Any]:
+        """The whole epoch's order. It is kept: a reset asks for it several times."""
+        made_of = (self.seed, self.epoch, self.shuffle, len(self.dataset))
+        if self._order[0] != made_of:
+            order = np.arange(len(self.dataset))
+            if self.shuffle:
+                name = hashlib.sha256(f"{self.seed} {self.epoch}".encode()).digest()
+                # Its numbers are the same in every version of NumPy, which a Generator's are not.
+                np.random.RandomState(np.frombuffer(name, "<u4")).shuffle(order)
+            self._order = made_of, order
+        return self._order[1]
 
 
 def read_audit(path: str | Path) -> dict[int, list[int]]:

@@ -32,7 +32,8 @@ class Fault:
 
 class Chaos:
     """Chooses faults. One strikes when it is due and the job trains with more than one rank, and
-    the next in a later generation at the earliest: nobody could say what each has cost.
+    the next in a later generation at the earliest: nobody could say what each has cost. For the
+    same reason the kinds begin apart: of two with one period, the first begins after half of it.
 
     Thread rule: one thread.
     """
@@ -40,7 +41,10 @@ class Chaos:
     def __init__(self, plan: ChaosPlan) -> None:
         periods = {"kill": plan.kill_every_s, "stop": plan.stop_every_s}
         self._every_s = {kind: every for kind in _SIGNED if (every := periods[kind]) is not None}
-        self._due_s = dict(self._every_s)
+        self._due_s = {
+            kind: every * (n + 1) / len(self._every_s)
+            for n, (kind, every) in enumerate(self._every_s.items())
+        }
         self._chance = random.Random(plan.seed)
         self._generation = -1
         self._most_members = 0  # of a job that trained

@@ -16,12 +16,13 @@ def struck(plan, *, members=(0, 1, 2), can_stop=(0, 1, 2), seconds=100):
 
 
 def test_faults_come_in_their_time():
+    assert [*struck(ChaosPlan(kill_every_s=30))] == [30, 60, 90]
     found = struck(ChaosPlan(kill_every_s=30, stop_every_s=50))
     assert [(now_s, fault.kind) for now_s, fault in found.items()] == [
-        (30, "kill"),
+        (15, "kill"),
+        (45, "kill"),
         (50, "stop"),
-        (60, "kill"),
-        (90, "kill"),
+        (75, "kill"),
     ]
 
 
