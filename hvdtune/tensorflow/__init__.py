@@ -1,11 +1,13 @@
 """hvdtune for TensorFlow: `import hvdtune.tensorflow as hvd`, with Horovod's names."""
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from importlib import import_module
+from typing import TYPE_CHECKING, Any, Final
 
 from hvdtune.core.rank import basics
 from hvdtune.core.rank.basics import *
 from hvdtune.core.rank.collectives import barrier
+from hvdtune.core.rank.process import PROCESS
 from hvdtune.recording import start_timeline, stop_timeline
 from hvdtune.tensorflow import collectives, spans
 from hvdtune.tensorflow.aggregation import LocalGradientAggregationHelper
@@ -23,6 +25,8 @@ from hvdtune.tensorflow.tape import DistributedGradientTape, PartialDistributedG
 
 if TYPE_CHECKING:
     from hvdtune.tensorflow import elastic
+
+_ELASTIC: Final = "hvdtune.tensorflow.elastic"
 
 __all__ = [
     *basics.__all__,
@@ -46,10 +50,11 @@ __all__ = [
 ]
 
 spans.watch()
+PROCESS.before_join.append(partial(import_module, _ELASTIC))
 
 
 def __getattr__(name: str) -> Any:
     """Loads `elastic` where it is first asked for, and with it what trains with Keras."""
     if name == "elastic":
-        return importlib.import_module("hvdtune.tensorflow.elastic")
+        return import_module(_ELASTIC)
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -7,10 +7,13 @@
 The same training runs, committing after every step, under `hvdtune chaos`, where a rank that is
 given up returns after a second, and without faults, half of the time before and half after. With
 `--cut-every` each rank is on a host of its own (a network namespace, which needs root), and a host
-is cut off so often, at first after half of that time; it is back when a rank starts there. Shown
-are the resets from the loss noticed (the first rank is back in `init`) to the first step after it,
-the time that newcomers need from the end of their imports to their first step, and the samples per
-second over those without faults.
+is cut off so often, at first after half of that time; it is back when a rank starts there. With
+`--device-ms` a step leaves the processors free for so long, as one does that is computed on a GPU;
+without, newcomers take what they need to start from the ranks' own processors.
+
+Shown are the resets from the loss noticed (the first rank is back in `init`) to the first step
+after it, the time that newcomers need from the end of their imports to their first step, and the
+samples per second over those without faults.
 """
 
 from __future__ import annotations
@@ -54,25 +57,31 @@ def main() -> None:
     parser.add_argument("--kill-every", default="5s", metavar="TIME")
     parser.add_argument("--stop-every", metavar="TIME")
     parser.add_argument("--cut-every", type=parse_duration, metavar="TIME")
+    parser.add_argument("--heartbeat-timeout", type=float, default=2.0, metavar="SECONDS")
+    parser.add_argument(
+        "--device-ms", type=float, default=0.0, help="each step waits so long for no processor"
+    )
     parser.add_argument("--as-rank", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.as_rank:
-        _train(options.seconds)
+        _train(options.seconds, options.device_ms / 1000)
         return
     faults = ["--kill-every", options.kill_every]
     faults += ["--stop-every", options.stop_every] if options.stop_every else []
     common = ["-np", str(options.np), "--min-np", "1"]
+    common += ["--heartbeat-timeout", str(options.heartbeat_timeout)]
+    device_ms = options.device_ms
     half_s = (options.without_faults or options.seconds) / 2
     with ExitStack() as stack:
         network = None
         if options.cut_every is not None:
             network = stack.enter_context(netns.network(options.np + 1))
             common += ["-H", ",".join(f"{_alias(n)}:1" for n in range(options.np))]
-        before, _, _, _ = _run(["run", *common], half_s, network)
+        before, _, _, _ = _run(["run", *common], half_s, device_ms, network)
         with_faults, newcomers_s, known, cuts = _run(
-            ["chaos", *common, *faults], options.seconds, network, options.cut_every
+            ["chaos", *common, *faults], options.seconds, device_ms, network, options.cut_every
         )
-        after, _, _, _ = _run(["run", *common], half_s, network)
+        after, _, _, _ = _run(["run", *common], half_s, device_ms, network)
     resets_s = [
         sum(reset["phases_s"][phase] for phase in _AFTER_NOTICE) for reset in known["resets"]
     ]
@@ -94,6 +103,7 @@ def _alias(number: int) -> str:
 def _run(
     words: Sequence[str],
     seconds: float,
+    device_ms: float,
     network: netns.Network | None,
     cut_every_s: float | None = None,
 ) -> tuple[float, list[float], dict[str, Any], int]:
@@ -101,14 +111,8 @@ def _run(
     host was cut off."""
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
-        script = [
-            sys.executable,
-            "-m",
-            "studies.bench.elastic",
-            "--as-rank",
-            "--seconds",
-            str(seconds),
-        ]
+        script = [sys.executable, "-m", "studies.bench.elastic", "--as-rank"]
+        script += ["--seconds", str(seconds), "--device-ms", str(device_ms)]
         command = [sys.executable, "-m", "hvdtune", *words, "-o", str(folder), *script]
         environ = dict(os.environ)
         cutter = None
@@ -193,7 +197,7 @@ def _spread(values: Sequence[float]) -> str:
     )
 
 
-def _train(seconds: float) -> None:
+def _train(seconds: float, device_s: float) -> None:
     """The training, as a rank of the job."""
     folder = _move_to_own_host()
 
@@ -202,12 +206,13 @@ def _train(seconds: float) -> None:
     import hvdtune.torch as hvd
 
     imported_s = time.monotonic()
-    hvd.init()
     torch.manual_seed(1)
     torch.set_num_threads(1)
+    # Before init, which lets the others wait for this rank.
     data = torch.utils.data.TensorDataset(torch.randn(_SAMPLES, _WIDTH), torch.randn(_SAMPLES, 1))
     layers = [torch.nn.Linear(_WIDTH, _WIDTH), torch.nn.ReLU(), torch.nn.Linear(_WIDTH, 1)]
     model = torch.nn.Sequential(*layers)
+    hvd.init()
     optimizer: Any = torch.optim.SGD(model.parameters(), lr=0.001, momentum=0.9)
     optimizer = hvd.DistributedOptimizer(optimizer, named_parameters=model.named_parameters())
     sampler = hvd.elastic.ElasticSampler(data)
@@ -221,6 +226,7 @@ def _train(seconds: float) -> None:
             loader = torch.utils.data.DataLoader(data, batch_size=_BATCH, sampler=sampler)
             for number, (x, y) in enumerate(loader):
                 optimizer.zero_grad()
+                time.sleep(device_s)
                 torch.nn.functional.mse_loss(model(x), y).backward()
                 optimizer.step()
                 before = sampler.processed_num

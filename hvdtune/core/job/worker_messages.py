@@ -6,6 +6,7 @@
     launcher -> worker   Placement   its place in a generation that forms
                          Removed     it is not needed any more
                          Update      the generation is to end at the next commit
+                         Probe       nothing: whether its host still takes what is sent
 
 Each is one record of `hvdtune.core.job.sealed`: msgpack that nobody else can read or make.
 """
@@ -13,6 +14,7 @@ Each is one record of `hvdtune.core.job.sealed`: msgpack that nobody else can re
 from __future__ import annotations
 
 import contextlib
+import errno
 import select
 import socket
 from typing import Final
@@ -23,6 +25,7 @@ from hvdtune.core.job.sealed import HEAD, RECORD_BYTES, TAG_BYTES, Sealing, dire
 from hvdtune.errors import RendezvousError
 
 _READ_BYTES: Final = 1 << 16
+_CUT: Final = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
 
 
 class Arrival(msgspec.Struct, frozen=True, tag="arrival"):
@@ -80,11 +83,20 @@ class Update(msgspec.Struct, frozen=True, tag="update"):
     added: bool
 
 
-Message = Arrival | Progress | Training | Placement | Removed | Update
+class Probe(msgspec.Struct, frozen=True, tag="probe"):
+    """The other ranks have lost the worker. Its host's system takes the message, if it can be
+    reached; the worker itself has nothing to do."""
+
+
+Message = Arrival | Progress | Training | Placement | Removed | Update | Probe
 
 
 class Messages:
-    """One end of a connection. Sending and receiving may be two threads' business."""
+    """One end of a connection. Sending and receiving may be two threads' business.
+
+    Attributes:
+        is_cut: whether it has ended as the other host could not be reached any more.
+    """
 
     def __init__(self, connection: socket.socket, session: bytes, *, dialed: bool) -> None:
         own, other = directions(dialed=dialed)
@@ -92,6 +104,7 @@ class Messages:
         self._seal, self._open = Sealing(session, own), Sealing(session, other)
         self._decoder = msgspec.msgpack.Decoder(Message)
         self._buffer = bytearray()
+        self.is_cut = False
 
     def fileno(self) -> int:
         return self._connection.fileno()
@@ -115,6 +128,13 @@ class Messages:
             self._read()
         return message
 
+    def limit_silence(self, limit_s: float) -> None:
+        """Lets the connection end when the other host's system has not taken what was sent for so
+        long; 0 for as long as this one's system waits by itself. Raises OSError once it has ended.
+        """
+        limit_ms = round(limit_s * 1000)
+        self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limit_ms)
+
     def close(self) -> None:
         """Hangs up; a thread in `receive` raises."""
         with contextlib.suppress(OSError):
@@ -124,8 +144,9 @@ class Messages:
     def _read(self) -> None:
         try:
             data = self._connection.recv(_READ_BYTES)
-        except OSError:
+        except OSError as error:
             data = b""
+            self.is_cut = error.errno in _CUT
         if not data:
             raise RendezvousError("the connection has ended")
         self._buffer += data

@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import Final
 
 from hvdtune.core.job import proof
-from hvdtune.core.job.worker_messages import Arrival, Message, Messages, Progress, Training
+from hvdtune.core.job.worker_messages import Arrival, Message, Messages, Probe, Progress, Training
 from hvdtune.errors import RendezvousError
 from hvdtune.launcher.nodes.admission import Admission
 
@@ -20,14 +20,17 @@ Said = Arrival | Progress | Training
 
 # Without an answer to so many the other host is taken for cut off.
 _PROBES: Final = 3
+# Of the time after which a silent worker's host is asked: so long one that others have lost, too,
+# may take to answer.
+_PROBE_SHARE: Final = 0.25
 
 
 class Coordinator:
     """Listens for the workers of one elastic job, each of which proves that it has the key.
 
     Thread rule: one thread uses it, but for `_receive`, which runs on a thread per connection, and
-    `_admit`, which runs on an admission's. `_lock` guards `_connections`, `_open`, `_threads` and
-    `_is_closed`.
+    `_admit`, which runs on an admission's. `_lock` guards `_connections`, `_open`, `_probed`,
+    `_threads` and `_is_closed`.
     """
 
     def __init__(self, key: bytes, woken: Callable[[], None], probe_s: float) -> None:
@@ -43,6 +46,7 @@ class Coordinator:
         self._lock = threading.Lock()
         self._connections: dict[int, Messages] = {}
         self._open: set[Messages] = set()
+        self._probed: set[Messages] = set()
         self._is_closed = False
         self._threads: list[threading.Thread] = []
         self._came: queue.SimpleQueue[tuple[float, Said]] = queue.SimpleQueue()
@@ -84,6 +88,27 @@ class Coordinator:
             connection = self._connections.get(worker)
             return connection is not None and connection not in self._open
 
+    def is_cut_off(self, worker: int) -> bool:
+        """Whether the worker's host cannot be reached any more, once it has been probed."""
+        with self._lock:
+            connection = self._connections.get(worker)
+            is_over = connection not in self._open
+            return connection is not None and is_over and connection.is_cut
+
+    def probe(self, worker: int) -> None:
+        """Finds out whether the host of a worker that others have lost can still be reached.
+
+        Does nothing where that goes on already: until the worker calls `init` again.
+        """
+        with self._lock:
+            connection = self._connections.get(worker)
+            if connection not in self._open or connection in self._probed:
+                return
+            self._probed.add(connection)
+        with contextlib.suppress(OSError):
+            connection.limit_silence(self._probe_s * _PROBE_SHARE)
+            connection.send(Probe())
+
     def close(self) -> None:
         """Hangs up on all workers."""
         for _, admission in self._admissions.values():
@@ -111,18 +136,22 @@ class Coordinator:
 
     def _receive(self, messages: Messages) -> None:
         """Until the worker hangs up, which its process's end says better."""
-        with contextlib.suppress(RendezvousError):
+        with contextlib.suppress(RendezvousError, OSError):
             while True:
                 said = messages.receive()
                 if isinstance(said, Arrival):
                     with self._lock:
                         self._connections[said.worker] = messages
+                        if messages in self._probed:
+                            self._probed.remove(messages)
+                            messages.limit_silence(0)
                 if isinstance(said, Said):
                     self._came.put((time.monotonic(), said))
                 if isinstance(said, Arrival):
                     self._woken()
         with self._lock:
             self._open.discard(messages)
+            self._probed.discard(messages)
         messages.close()
 
 

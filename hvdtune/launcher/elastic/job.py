@@ -396,8 +396,11 @@ class ElasticJob:
             if worker.status is not Status.MEMBER:
                 continue
             is_stopped = _is_stopped(self._children[number].pid)
-            if is_stopped and 0 <= worker.accused_s < float("inf"):
-                self._membership.note_stopped(number)
+            is_accused = 0 <= worker.accused_s < float("inf")
+            if is_accused:
+                self._coordinator.probe(number)
+            if is_accused and (is_stopped or self._coordinator.is_cut_off(number)):
+                self._membership.note_unable(number)
             elif is_stopped or self._coordinator.has_lost(number):
                 self._membership.note_silent(number, self._now_s())
             else:

@@ -242,8 +242,8 @@ class Membership:
             if self.workers[accused].status is Status.MEMBER:
                 self._set(accused, None, accused_s=accused_s)
 
-    def note_stopped(self, worker: int) -> None:
-        """The process of an accused worker is seen to be stopped, so it need not be waited for."""
+    def note_unable(self, worker: int) -> None:
+        """An accused worker is seen to be stopped or cut off, so it need not be waited for."""
         if self.workers[worker].accused_s < math.inf and self.phase is JobPhase.GATHERING:
             self._set(worker, None, accused_s=-math.inf)
 

@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import importlib
-
 from hvdtune.core.elastic.loop import run
 from hvdtune.core.elastic.parts import PerRank
 from hvdtune.core.elastic.samples import read_audit
 from hvdtune.core.elastic.state import ObjectState, State
-from hvdtune.core.rank.process import PROCESS
 from hvdtune.torch.elastic.sampler import ElasticSampler
 from hvdtune.torch.elastic.state import (
     ModelStateHandler,
@@ -35,6 +32,3 @@ __all__ = [
     "run",
     "set_handler_registry",
 ]
-
-# The first optimizer imports it, which takes seconds.
-PROCESS.before_join.append(lambda: importlib.import_module("torch._dynamo"))

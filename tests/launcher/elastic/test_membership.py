@@ -86,9 +86,9 @@ def test_an_accused_rank_is_ended_when_it_does_not_come() -> None:
 
 def test_an_accused_rank_that_is_stopped_is_ended_at_once() -> None:
     membership = running(ElasticLimits(1, 2), {"a": 2})
-    membership.note_stopped(1)
+    membership.note_unable(1)
     membership.note_ready(0, Readiness(0, True, 3, True, frozenset({1})), 5.0)
-    membership.note_stopped(1)
+    membership.note_unable(1)
     assert membership.decide(5.0) == [Kill(1, SILENT)]
 
 

@@ -50,6 +50,8 @@ def is_of_worker_1(process):
 
 
 hvd.init()
+# The other ranks wait from here on, for what the first optimizer would import, too.
+assert {"torch._dynamo", "hvdtune.torch.elastic"} <= sys.modules.keys()
 torch.manual_seed(11)
 data = torch.utils.data.TensorDataset(torch.randn(48, 4), torch.randn(48, 1))
 model = torch.nn.Sequential(torch.nn.Linear(4, 8), torch.nn.Dropout(0.5), torch.nn.Linear(8, 1))
