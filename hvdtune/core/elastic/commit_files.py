@@ -145,11 +145,13 @@ def newest_commit(folder: Path) -> FoundCommit | None:
     """
     for path in _files(folder):
         try:
-            require_own(path)
+            require_own(path, advice="")
             data = path.read_bytes()
         except PermissionError as error:
             raise UsageError(
-                f"{path} is not read, because a commit can run any code: {error.strerror}"
+                f"a commit can run any code, and {error.strerror}: it is not read; make it yours "
+                "alone (chown, chmod 600) if you know that your training wrote it, or resume from "
+                "another folder"
             ) from None
         body, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
         if body.startswith(_MAGIC) and _hash(body).digest() == digest:

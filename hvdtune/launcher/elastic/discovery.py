@@ -64,7 +64,7 @@ class DiscoveryScript:
             slots: those of a host without a number.
             warn: takes a sentence about this first run, where it takes long.
 
-        Raises LaunchError when it fails, UsageError when it prints what is no host.
+        Raises LaunchError when it fails, UsageError when it cannot run or prints what is no host.
         """
         self._command, self._slots = command, slots
         self._lock = threading.Lock()
@@ -125,7 +125,8 @@ class DiscoveryScript:
                 ) from None
         if script.returncode != 0:
             why = _KNOWN_CODES.get(script.returncode, "")
-            raise LaunchError(f"{name} failed with exit code {script.returncode}{why}")
+            kind = UsageError if why else LaunchError
+            raise kind(f"{name} failed with exit code {script.returncode}{why}")
         return {host.name: host.slots for host in parse_discovered(text, self._slots)}
 
     def _start(self, name: str) -> subprocess.Popen[bytes]:

@@ -28,6 +28,8 @@ from hvdtune.timeline.reading.merge import merge_files, read_files
 _NAME: Final = re.compile(r"worker-(?P<worker>\d{1,9})(-job(?P<generation>\d{1,9}))?\.hvt")
 # Of numbers that a generation counts from 0 or 1, and that a file has 32 bits for.
 _APART: Final = 2**32
+# Workers in a sentence
+_NAMED: Final = 2
 _COUNTED: Final[Mapping[Column, Sequence[str]]] = {"seq": ("seq", "cycle"), "bucket": ("bucket",)}
 
 _Columns = dict[str, NDArray[Any]]
@@ -58,19 +60,34 @@ def merge_generations(paths: Iterable[Path], *, still_recorded: bool = False) ->
         found = worker_of(path)
         assert found is not None
         files[found[1]].append(path)
-    generations, unreadable = [], []
+    generations, unreadable, unclosed = [], [], []
     for number, own in sorted(files.items()):
         try:
-            read, warnings = read_files(own, still_recorded=still_recorded)
+            read, warnings = read_files(own, still_recorded=True)
         except TraceFormatError as error:  # its ranks were killed before they recorded anything
             unreadable.append(error)
             continue
         found_workers = {rank: worker_of(file.path) for rank, file in read.items()}
         workers = {rank: found[0] for rank, found in found_workers.items() if found is not None}
+        unclosed += [
+            f"worker {workers[rank]} in generation {number}"
+            for rank, file in read.items()
+            if not (file.is_closed or still_recorded)
+        ]
         generations.append(_Generation(number, merge_files(read, warnings), workers))
     if not generations:
         raise unreadable[0]
-    return _joint(generations, [str(error) for error in unreadable])
+    warnings = [str(error) for error in unreadable]
+    if unclosed:
+        warnings.append(_not_closed(unclosed))
+    return _joint(generations, warnings)
+
+
+def _not_closed(workers: Sequence[str]) -> str:
+    """One sentence for all: where ranks come and go, some are always killed."""
+    named = " and ".join(workers[:_NAMED])
+    more = f" and {len(workers) - _NAMED:,} more" if len(workers) > _NAMED else ""
+    return f"{counted(len(workers), 'file')} not closed (killed or still running): {named}{more}"
 
 
 def _joint(generations: Sequence[_Generation], warnings: list[str]) -> Trace:
