@@ -89,7 +89,7 @@ class Coordinator:
             return connection is not None and connection not in self._open
 
     def is_cut_off(self, worker: int) -> bool:
-        """Whether the worker's host cannot be reached any more, once it has been probed."""
+        """Whether the connection has ended as the worker's host could not be reached any more."""
         with self._lock:
             connection = self._connections.get(worker)
             is_over = connection not in self._open

@@ -390,8 +390,11 @@ class ElasticJob:
 
     def _note_silent(self) -> None:
         """Members that are waited for may show that they are stopped, or cut off."""
-        if self._membership.phase is not JobPhase.GATHERING:
+        if not self._membership.waits_for_members:
             return
+        # Whoever ends by itself may hang up long before its process has ended.
+        is_gathering = self._membership.phase is JobPhase.GATHERING
+        has_lost = self._coordinator.has_lost if is_gathering else self._coordinator.is_cut_off
         for number, worker in list(self._membership.workers.items()):
             if worker.status is not Status.MEMBER:
                 continue
@@ -401,7 +404,7 @@ class ElasticJob:
                 self._coordinator.probe(number)
             if is_accused and (is_stopped or self._coordinator.is_cut_off(number)):
                 self._membership.note_unable(number)
-            elif is_stopped or self._coordinator.has_lost(number):
+            elif is_stopped or has_lost(number):
                 self._membership.note_silent(number, self._now_s())
             else:
                 self._membership.note_heard(number)

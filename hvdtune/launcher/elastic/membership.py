@@ -265,6 +265,12 @@ class Membership:
         self._set(worker, None, is_struck=True)
 
     @property
+    def waits_for_members(self) -> bool:
+        """Whether members that say nothing are waited for."""
+        is_ending = self.phase is JobPhase.RUNNING and self._is_finishing
+        return self.phase is JobPhase.GATHERING or is_ending
+
+    @property
     def is_training(self) -> bool:
         """Whether the members are connected, and none has returned from its training function."""
         members = [self.workers[one] for one in self.members]
@@ -318,7 +324,7 @@ class Membership:
         actions += self._keep_unlisted(now_s)
         actions += self._start(now_s)
         if self.phase is JobPhase.RUNNING:
-            actions += self._notify(now_s)
+            actions += self._notify(now_s) + self._end_silent(now_s)
         elif self.phase is JobPhase.GATHERING:
             actions += self._form(now_s)
         return actions
@@ -331,6 +337,8 @@ class Membership:
             deadlines += [self._since_s + limits.start_timeout_s]
             deadlines += [self._since_s + limits.elastic_timeout_s, self._deadline_s()]
             deadlines += [self._patience_s(member) for member in self._missing()]
+        if self.waits_for_members:
+            deadlines += [self._silent_until_s(member) for member in self._missing()]
         newcomers = self._of(Status.READY)
         deadlines += [self.workers[one].since_s + limits.start_timeout_s for one in newcomers]
         return min((deadline for deadline in deadlines if deadline > now_s), default=math.inf)
@@ -409,10 +417,7 @@ class Membership:
         missing = self._missing()
         late = [one for one in missing if self._patience_s(one) <= now_s]
         if late:
-            whys = [self._why_late(one) for one in late]
-            for one in late:
-                self._set(one, now_s, status=Status.KILLED, is_failure=True)
-            return [Kill(one, why) for one, why in zip(late, whys, strict=True)]
+            return self._give_up(late, now_s)
         if missing or self._still_ending():
             return []
         if self._is_finishing:
@@ -429,6 +434,20 @@ class Membership:
         if is_first_wait and now_s < self._first_ready_s() + self.limits.start_timeout_s:
             return []
         return self._form_of(ready, now_s)
+
+    def _end_silent(self, now_s: float) -> list[Action]:
+        """Where a rank has returned from its script, the others may have no operation any more that
+        would find out which of them is stopped or cut off."""
+        if not self._is_finishing:
+            return []
+        late = [one for one in self._missing() if self._silent_until_s(one) <= now_s]
+        return self._give_up(late, now_s)
+
+    def _give_up(self, late: list[int], now_s: float) -> list[Action]:
+        whys = [self._why_late(one) for one in late]
+        for one in late:
+            self._set(one, now_s, status=Status.KILLED, is_failure=True)
+        return [Kill(one, why) for one, why in zip(late, whys, strict=True)]
 
     def _going_on(self, ready: list[int]) -> list[int]:
         """Who may be in the next generation, of these in their order: those whose slot is listed,
@@ -541,6 +560,9 @@ class Membership:
         one = self.workers[member]
         suspected_s = min(one.accused_s, one.silent_s)
         return min(self._since_s + wait_s, suspected_s + limits.heartbeat_timeout_s)
+
+    def _silent_until_s(self, member: int) -> float:
+        return self.workers[member].silent_s + self.limits.heartbeat_timeout_s
 
     def _why_late(self, member: int) -> str:
         """What a member has failed to do that is not waited for any longer."""

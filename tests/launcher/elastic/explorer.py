@@ -117,6 +117,8 @@ class Model:
                 return [("notice", number)]
             if number == self.members[0]:
                 found = [("return all", number)]
+                if self.failures and "stop" in self.faults:
+                    found += [("return all but", one) for one in self.members]
                 return [*found, ("interrupt all", number)] if self.is_notified else found
         return []
 
@@ -130,7 +132,7 @@ class Model:
         getattr(self, "_" + what.replace(" ", "_"))(at)
         for number, worker in list(self.membership.workers.items()):
             is_missing = worker.status is Status.MEMBER and self.processes[number].is_stopped
-            if is_missing and self.membership.phase is JobPhase.GATHERING:
+            if is_missing and self.membership.waits_for_members:
                 self.membership.note_silent(number, self.now_s)
         for action in self.membership.decide(self.now_s):
             self._carry_out(action)
@@ -182,6 +184,13 @@ class Model:
     def _return_all(self, _: int) -> None:
         for number in self.members:
             self._end(number, 0)
+
+    def _return_all_but(self, stopped: int) -> None:
+        for number in self.members:
+            if number == stopped:
+                self._stop(number)
+            else:
+                self._end(number, 0)
 
     def _kill(self, number: int) -> None:
         self.failures -= 1

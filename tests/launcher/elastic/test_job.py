@@ -140,7 +140,7 @@ def test_too_few_ranks_end_the_job_with_a_sentence(tmp_path):
     assert "Traceback" not in done.stderr
 
 
-@pytest.mark.parametrize(("fault", "code"), [("raise", 1), ("kill", 137)])
+@pytest.mark.parametrize(("fault", "code"), [("raise", 1), ("kill", 137), ("stop", 1)])
 def test_a_rank_that_fails_after_the_training_makes_the_job_fail(tmp_path, fault, code):
     options = "-np 2 --min-np 1 -H localhost:2"
     done = train(tmp_path, options, 12, 1, f"0:0:{fault}", codes=(code,))

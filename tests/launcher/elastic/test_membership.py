@@ -375,3 +375,13 @@ def test_a_failed_slot_that_is_taken_over_comes_back_with_its_host_or_its_cooldo
     assert slots.usable(49.0) == [] and slots.usable(50.0) == [slot]
     slots.note_failure(slot, 60.0)
     assert slots.failed == (FailedSlot(slot, 3, 100.0),)
+
+
+def test_a_rank_that_stops_when_others_have_returned_is_ended() -> None:
+    membership = running(ElasticLimits(1, 2), {"a": 2})
+    assert not membership.waits_for_members
+    membership.note_exit(0, 0, 5.0)
+    assert membership.waits_for_members and membership.decide(5.0) == []
+    membership.note_silent(1, 6.0)
+    assert membership.next_deadline_s(6.0) == 8.0 and membership.decide(7.0) == []
+    assert membership.decide(8.0) == [Kill(1, SILENT)]
