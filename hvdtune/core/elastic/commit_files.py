@@ -141,18 +141,21 @@ def write_commit(order: CommitOrder) -> None:
 def newest_commit(folder: Path) -> FoundCommit | None:
     """The newest commit of a folder that is whole; None where there is none.
 
-    Raises UsageError for a file that another user could have written.
+    Raises UsageError for a file that another user could have written, or that cannot be read.
     """
     for path in _files(folder):
         try:
             require_own(path, advice="")
-            data = path.read_bytes()
         except PermissionError as error:
             raise UsageError(
                 f"a commit can run any code, and {error.strerror}: it is not read; make it yours "
                 "alone (chown, chmod 600) if you know that your training wrote it, or resume from "
                 "another folder"
             ) from None
+        try:
+            data = path.read_bytes()
+        except OSError as error:
+            raise UsageError(f"{path}: {error.strerror}") from None
         body, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
         if body.startswith(_MAGIC) and _hash(body).digest() == digest:
             number = int(_parts(path)["number"])

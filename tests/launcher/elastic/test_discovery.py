@@ -3,7 +3,7 @@
 import psutil
 import pytest
 
-from hvdtune.errors import LaunchError
+from hvdtune.errors import LaunchError, UsageError
 from hvdtune.launcher.elastic import discovery
 from hvdtune.launcher.elastic.discovery import DiscoveryScript
 from tests.launcher.elastic.test_deaths import lives, wait_for
@@ -60,5 +60,5 @@ def test_a_script_that_cannot_run_says_why(tmp_path, mode, why):
     if mode:
         (tmp_path / "hosts.sh").write_text("echo a")
         (tmp_path / "hosts.sh").chmod(mode)
-    with pytest.raises(LaunchError, match=why.replace("+", r"\+")):
+    with pytest.raises(UsageError, match=why.replace("+", r"\+")):
         DiscoveryScript("./hosts.sh", 1, print)
