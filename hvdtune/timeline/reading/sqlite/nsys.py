@@ -11,6 +11,7 @@ from hvdtune.timeline.reading.json.damage import DamageReport
 from hvdtune.timeline.reading.json.rows import NO_TIME, SliceRows
 from hvdtune.timeline.reading.sqlite.database import NumberedTexts, ProfileDatabase
 from hvdtune.timeline.reading.sqlite.ranks import ranks_by_device
+from hvdtune.timeline.reading.sqlite.tracks import name_tracks, stream_of
 
 KEY = "nsys"
 _KERNELS = "CUPTI_ACTIVITY_KIND_KERNEL"
@@ -166,7 +167,7 @@ class NsysReader:
         def place(process: int, device: int, stream: int) -> tuple[str, str]:
             pid = _process(process)
             self._devices.setdefault(pid, set()).add(device)
-            return f"{pid} GPU {device}", str(stream)
+            return stream_of(pid, device, stream)
 
         return self._rows.threads([process, device, stream], place)
 
@@ -179,13 +180,7 @@ class NsysReader:
                 database.text("PROCESSES", "name"),
             ]
             names = {_process(pid): name for pid, name in database.rows("PROCESSES", columns)}
-        for pid, tid in zip(tracks.pid, tracks.tid, strict=True):
-            process, _, device = pid.partition(" GPU ")
-            name = names.get(process, "").rpartition("/")[2]
-            title = f"{name} ({process})" if name else f"process {process}"
-            tracks.processes[pid] = f"GPU {device} of {title}" if device else title
-            if device:
-                tracks.threads.setdefault(pid, {})[tid] = f"stream {tid}"
+        name_tracks(tracks, names, "GPU")
         if {"globalTid", "nameId"} <= {*database.columns.get("ThreadNames", [])}:
             columns = [database.integer("ThreadNames", name) for name in ("globalTid", "nameId")]
             for thread, number in database.rows("ThreadNames", columns):

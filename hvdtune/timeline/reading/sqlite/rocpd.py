@@ -10,6 +10,7 @@ from hvdtune.timeline.reading.json.damage import DamageReport
 from hvdtune.timeline.reading.json.rows import NO_TIME, SliceRows
 from hvdtune.timeline.reading.sqlite.database import NumberedTexts, ProfileDatabase
 from hvdtune.timeline.reading.sqlite.ranks import ranks_by_device
+from hvdtune.timeline.reading.sqlite.tracks import name_tracks, stream_of
 
 KEY = "rocpd"
 _KERNELS, _COPIES, _REGIONS = "rocpd_kernel_dispatch", "rocpd_memory_copy", "rocpd_region"
@@ -46,7 +47,8 @@ class RocpdReader:
             for (host,) in self._of("rocpd_info_node", end, "hostname", texts=True):
                 said["host"] = host
         self._rows.finish()
-        self._name_threads()
+        programs = {pid: command.split(" ")[0] for pid, command in self._pids.values()}
+        name_tracks(self._rows.tracks, programs, "agent")
         for table, columns in sorted(self._database.columns.items()):
             if "start" in columns and table not in known and "_info_" not in table:
                 count = self._database.count(table)
@@ -151,20 +153,9 @@ class RocpdReader:
         def place(process: int, agent: int, stream: int) -> tuple[str, str]:
             pid = self._pid(end, process)
             self._devices.setdefault(pid, set()).add(agent)
-            return f"{pid} GPU {agent}", str(stream)
+            return stream_of(pid, agent, stream)
 
         return self._rows.threads([process, agent, stream], place)
-
-    def _name_threads(self) -> None:
-        tracks = self._rows.tracks
-        commands = {pid: command.split(" ")[0] for pid, command in self._pids.values()}
-        for pid, tid in zip(tracks.pid, tracks.tid, strict=True):
-            process, _, device = pid.partition(" GPU ")
-            name = commands.get(process, "").rpartition("/")[2]
-            title = f"{name} ({process})" if name else f"process {process}"
-            tracks.processes[pid] = f"agent {device} of {title}" if device else title
-            if device:
-                tracks.threads.setdefault(pid, {})[tid] = f"stream {tid}"
 
 
 def _ending(table: str) -> str | None:
