@@ -84,6 +84,21 @@ class RunView:
         return rows.sort_values("begin_ns", ignore_index=True)
 
     @cached_property
+    def step_spans(self) -> pd.DataFrame:
+        """By the number of each of `steps`: first_ns and last_ns over all ranks, slowest_ms."""
+        by_step = self.steps.groupby("step")
+        spans = by_step.agg(
+            first_ns=("begin_ns", "min"), last_ns=("end_ns", "max"), slowest_ms=("step_ms", "max")
+        )
+        return spans.set_index(spans.index.astype("int64"))
+
+    @cached_property
+    def typical_step(self) -> int | None:
+        """The number of the step whose slowest rank takes the median; None: there are no steps."""
+        order = self.step_spans["slowest_ms"].sort_values(kind="stable").index
+        return int(order[(len(order) - 1) // 2]) if len(order) else None
+
+    @cached_property
     def quantities(self) -> Mapping[str, float]:
         """See `quantities.measure`."""
         return measure(self.steps)

@@ -12,6 +12,7 @@ from dash.development.base_component import Component
 from hvdtune.dashboard.blocks import failure, spoken
 from hvdtune.dashboard.runs import Runs
 
+MOST_VALUES = 1_000  # that an address says
 # Figures that are drawn later do not hide the page.
 _ONLY_PAGES: dict[str, Any] = {"target_components": {"content": "children"}}
 
@@ -33,7 +34,7 @@ class PageAddress:
     @classmethod
     def of(cls, search: str | None, runs: int) -> "PageAddress":
         """Parse the part of an address behind its question mark."""
-        query = parse_qs((search or "").removeprefix("?"), max_num_fields=200)
+        query = parse_qs((search or "").removeprefix("?"), max_num_fields=MOST_VALUES)
         text = query.get("run", ["0"])[0]
         known = text.isascii() and text.isdigit() and len(text) < 6 and int(text) < runs
         return cls(int(text), query) if known else cls(0, query, text[:40])

@@ -30,7 +30,8 @@ WAIT_MS = 200_000
 # What is not yet there of a page that is. A chart that is hidden is drawn when it is shown.
 _UNFINISHED = (
     "#swimlane:not([data-tiles]), #compare-choice:empty, #live-place:empty, .dash-graph--pending,"
-    "#compare-choice:has(#compare-a) + #compare-shown:empty, [data-dash-is-loading]"
+    "#compare-choice:has(#compare-a) ~ :is(#compare-shown, #compare-timelines):empty,"
+    "[data-dash-is-loading]"
 )
 _IS_SETTLED = f"""() => {{
   const ink = getComputedStyle(document.documentElement).getPropertyValue("--ink").trim();

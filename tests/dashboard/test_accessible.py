@@ -105,6 +105,14 @@ def test_the_head_is_skipped_at_one_key(visit):
             id="ranks are chosen",
         ),
         pytest.param(
+            "/compare",
+            "#compare-second",
+            ["w"],
+            "(kept => kept.has('with-to') && kept.get('with-to') - kept.get('with-from') < 30e6)("
+            "new URLSearchParams(location.search))",
+            id="the second of two timelines is zoomed",
+        ),
+        pytest.param(
             "/tensors",
             HEADER,
             [*["ArrowDown"] * 4, "Space"],

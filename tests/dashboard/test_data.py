@@ -44,6 +44,19 @@ def test_the_critical_path_is_through_the_ranks_that_stats_names(monkeypatch):
     assert path_within(run, whole)["hidden"] == len(drawn)
 
 
+def test_the_typical_step_is_the_one_of_the_median_time_of_the_slowest_rank():
+    run = RunView("run", training_trace(ranks=3, steps=20))
+    slowest = run.steps.groupby("step")["step_ms"].max().sort_values()
+    assert run.typical_step == slowest.index[(len(slowest) - 1) // 2]
+    own = run.steps[run.steps["step"] == run.typical_step]
+    said = run.step_spans.loc[run.typical_step]
+    assert (said["first_ns"], said["last_ns"]) == (own["begin_ns"].min(), own["end_ns"].max())
+
+
+def test_a_trace_without_steps_has_no_typical_one():
+    assert RunView("run", training_trace(steps=0)).typical_step is None
+
+
 @pytest.mark.parametrize("name", ["trace.json", "trace.json.gz"])
 def test_a_directory_opens_its_merged_trace(tmp_path, name):
     trace = training_trace()

@@ -52,7 +52,8 @@ def hostile_origin(tmp_path_factory):
     folder.mkdir()
     write_chrome(hostile_trace(), folder / "trace.json.gz")
     write_study(folder, reason=payloads(12)[11])
-    with served(open_run(folder)) as origin:
+    run = open_run(folder)
+    with served(run, run) as origin:
         yield origin
 
 
@@ -60,7 +61,10 @@ def hostile_origin(tmp_path_factory):
 NOWHERE = {"server": "http://127.0.0.1:9", "bypass": "127.0.0.1"}
 
 
-_IS_TOLD = "name => document.getElementById('swimlane-details').textContent.includes(name.trim())"
+_IS_TOLD = """([details, name]) =>
+  document.getElementById(details).textContent.includes(name.trim())"""
+# Timelines of a page: how many of the names are looked for in each.
+_FOUND_IN = {"/timeline": {"swimlane": 10}, "/compare": {"compare-first": 1, "compare-second": 2}}
 
 # Elements and attributes that would come of a name.
 _FOUND = """() => [...document.querySelectorAll('#content *')].filter(e =>
@@ -77,11 +81,11 @@ def test_pages_work_offline_and_no_name_is_run_or_becomes_markup(browser, hostil
             page.goto(hostile_origin + path)
             page.wait_for_selector("#content h1")
             settle(page)
-            if path == "/timeline":
-                find = "name => window.dash_clientside.swimlane.find(1, name)"
-                for name in payloads(COUNT)[::30]:
-                    page.evaluate(find, name)
-                    page.wait_for_function(_IS_TOLD, arg=name)
+            for timeline, count in _FOUND_IN.get(path, {}).items():
+                for name in payloads(COUNT)[:: COUNT // count]:
+                    page.locator(f"#{timeline}-search").fill(name)
+                    page.locator(f"#{timeline}-search").press("Enter")
+                    page.wait_for_function(_IS_TOLD, arg=[f"{timeline}-details", name])
             if path == "/tensors":
                 page.locator("#tensor-table .ag-row").first.click()
                 page.wait_for_selector("#tensor-chosen a")

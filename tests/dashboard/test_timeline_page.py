@@ -276,7 +276,7 @@ def test_lanes_are_pinned_and_folded_and_a_link_keeps_it(timeline):
 def test_ranges_are_marked_with_notes_and_a_link_keeps_them(timeline):
     page = timeline("/timeline?run=0&from=44000000&to=84000000&mark=5-2&mark=x")
     press(page, "m")
-    page.wait_for_selector("#swimlane-note:focus")
+    page.wait_for_selector(".note-form input:focus")
     page.keyboard.type(HOSTILE)
     page.keyboard.press("Enter")
     wait_for_status(page, "Marked 44 ms to 84 ms")

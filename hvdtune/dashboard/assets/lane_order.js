@@ -39,7 +39,8 @@
       const lanes = this.tile ? this.tile.labels.map((_, lane) => lane) : [];
       const place = (lane) => this.config.pinned.indexOf(this.lane_key(lane));
       const pinned = lanes.filter((lane) => place(lane) >= 0).sort((a, b) => place(a) - place(b));
-      return [...pinned, ...lanes.filter((lane) => place(lane) < 0)];
+      const others = lanes.filter((lane) => place(lane) < 0);
+      return [...pinned, ...(this.pair ? this.pair.arranged(this, others) : others)];
     },
 
     height_of(lane) {
@@ -141,6 +142,7 @@
     },
 
     lanes_changed(text) {
+      if (this.pair) this.pair.share_lanes(this);
       this.keep_address();
       this.fit();
       this.move_up(0);

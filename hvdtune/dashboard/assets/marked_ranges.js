@@ -29,15 +29,14 @@
       this.range = this.range_to_mark();
       this.draw_soon();
       this.show_totals(...this.range).then(() => {
-        const note = document.getElementById("swimlane-note");
+        const note = this.details && this.details.querySelector(".note-form input");
         if (note) note.focus();
       });
     },
 
     note_form(range) {
-      const note = made("input", { id: "swimlane-note", type: "text", maxLength: LONGEST, autocomplete: "off" });
-      const form = made("form", { className: "note-form" },
-        made("label", { htmlFor: "swimlane-note", textContent: "Note" }), note,
+      const note = made("input", { type: "text", maxLength: LONGEST, autocomplete: "off" });
+      const form = made("form", { className: "note-form" }, made("label", {}, "Note", note),
         made("button", { type: "submit", textContent: "Mark this range" }));
       form.addEventListener("submit", (event) => {
         event.preventDefault();
@@ -68,7 +67,7 @@
     },
 
     list_marks() {
-      const list = document.getElementById("swimlane-marks");
+      const list = this.part("marks");
       if (!list) return;
       const items = this.config.marks.map((mark) => {
         const title = this.range_title(mark);

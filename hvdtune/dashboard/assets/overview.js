@@ -9,9 +9,9 @@
 
   window.hvdtuneOverview = {
     open_overview() {
-      this.overview = document.getElementById("swimlane-overview");
-      if (!this.overview) return;
+      this.overview = this.part("overview");
       this.shares = [];
+      if (!this.overview) return;
       const on = (name, action) => this.overview.addEventListener(name, action, { signal: this.events.signal });
       on("pointerdown", (event) => {
         this.overview.setPointerCapture(event.pointerId);
@@ -31,7 +31,7 @@
     },
 
     fetch_overview() {
-      if (!this.overview) return;
+      if (!this.overview || !this.is_in_sight) return;
       const pixels = Math.round(this.width * (window.devicePixelRatio || 1));
       fetch("/overview?" + this.query({ px: pixels }), { signal: this.events.signal })
         .then((answer) => {

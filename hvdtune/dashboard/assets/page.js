@@ -88,8 +88,7 @@
     );
   };
 
-  function keep(values) {
-    const query = new URLSearchParams(window.location.search);
+  function keep(values, query = new URLSearchParams(window.location.search)) {
     Object.entries(values).forEach(([key, value]) => query.set(key, value));
     window.history.replaceState(window.history.state, "", window.location.pathname + "?" + query);
   }
@@ -106,7 +105,10 @@
         return "";
       },
       keep_pair: function (first, second) {
-        if (first && second) keep({ run: first, with: second });
+        if (!first || !second) return "";
+        const query = new URLSearchParams(window.location.search);
+        const is_same = (query.get("run") || "0") === first && (query.get("with") || second) === second;
+        keep({ run: first, with: second }, is_same ? query : new URLSearchParams());
         return "";
       },
       switch_theme: function (clicks) {

@@ -214,6 +214,9 @@
       const apart = steps.length > 1 ? this.x_of(steps[1][0]) - this.x_of(steps[0][0]) : this.width;
       c.fillStyle = apart > 24 ? this.muted : this.line;
       steps.forEach(([ns]) => c.fillRect(this.x_of(ns), top, 1, height));
+      if (!this.pair) return;
+      c.fillStyle = this.accent;
+      c.fillRect(this.x_of(this.config.origin), top, 2, height);
     },
 
     // The setting in force, from each change to the next.
@@ -286,6 +289,8 @@
 
     draw_ruler() {
       const c = this.context, span = this.to - this.from;
+      // Two that are compared count from what both are aligned at.
+      const origin = this.pair ? this.config.origin : 0, sign = this.pair ? "+" : "";
       c.fillStyle = this.surface;
       c.fillRect(0, 0, this.canvas.clientWidth, RULER);
       let step = Math.pow(10, Math.floor(Math.log10(span / (this.width / 90))));
@@ -293,10 +298,10 @@
         if ((span / (step * factor)) * 90 <= this.width) { step *= factor; break; }
       }
       c.fillStyle = this.muted;
-      for (let ns = Math.ceil(this.from / step) * step; ns < this.to; ns += step) {
-        const x = this.x_of(ns);
+      for (let k = Math.ceil((this.from - origin) / step) || 0; origin + k * step < this.to; k++) {
+        const x = this.x_of(origin + k * step);
         c.fillRect(x, 12, 1, 6);
-        c.fillText(in_words(ns, step), x + 3, 8);
+        c.fillText((k > 0 ? sign : "") + in_words(k * step, step), x + 3, 8);
       }
       c.fillStyle = this.ink;
       let free = GUTTER;

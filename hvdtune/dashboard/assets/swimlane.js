@@ -1,5 +1,6 @@
 // The swimlane: one canvas, drawn from tiles (see tiles.py). Names of a trace are text: they are
-// drawn on the canvas or set as textContent, never as HTML.
+// drawn on the canvas or set as textContent, never as HTML. What it needs of a page are parts of one
+// element (see timeline_view.py), so that a page can have several; timelines.js makes them.
 (function () {
   "use strict";
   const { in_words, read_tile } = window.hvdtuneDrawing;
@@ -7,16 +8,19 @@
   const LEAST_NS = 200; // that are in view
 
   class Swimlane {
-    constructor(canvas, config) {
-      this.canvas = canvas;
+    // With a pair it is one of two whose times are compared (see timelines.js).
+    constructor(root, config, pair = null) {
+      this.root = root;
+      this.pair = pair;
+      this.canvas = this.part("lanes");
       // run, last_ns, from, to, ranks, tensors, row, pinned, folded, path (whether it is drawn), marks
-      // ([from, to, note] each)
+      // ([from, to, note] each); of one of two side, step, origin, length as well
       this.config = config;
-      this.context = canvas.getContext("2d");
-      this.status = document.getElementById("swimlane-status");
-      this.details = document.getElementById("swimlane-details");
-      this.from = config.from;
-      this.to = config.to;
+      this.context = this.canvas.getContext("2d");
+      this.status = this.part("status");
+      this.details = this.part("details");
+      this.from = config.from ?? 0;
+      this.to = config.to ?? config.last_ns;
       this.scroll = 0;
       this.tile = null;
       this.strip = document.createElement("canvas");
@@ -24,13 +28,18 @@
       this.lane = ""; // the chosen lane, as addresses call it
       this.told = config.row; // row of the slice that the words are about; -1: none
       this.range = null; // [from, to] chosen with the mouse
-      this.wanted = 0; // number of the last request
+      this.is_in_sight = false; // what is not asks for nothing
+      this.is_behind = false; // it has something to ask for when it is
       this.events = new AbortController();
       this.listen();
       this.open_overview();
       this.list_marks();
       this.resize();
     }
+
+    part(name) { return this.root.querySelector(`[data-part=${name}]`); }
+
+    get search() { return this.root.querySelector("[data-part=search] input"); }
 
     // Where the lanes begin.
     get head() {
@@ -44,16 +53,35 @@
 
     ns_at(x) { return this.from + ((x - GUTTER) / this.width) * (this.to - this.from); }
 
+    // From where to where there is something to be seen.
+    get extent() { return this.pair ? this.pair.extent(this) : [0, this.config.last_ns]; }
+
     look(from, to) {
-      const limit = this.config.last_ns;
+      const [begin, end] = this.extent, limit = end - begin;
       let span = Math.min(Math.max(to - from, LEAST_NS), limit * 1.1 + LEAST_NS);
       let first = from;
       if (to - from !== span) first = (from + to - span) / 2;
-      first = Math.min(Math.max(first, -0.05 * limit), limit * 1.05 - Math.min(span, limit));
-      this.from = first;
-      this.to = first + span;
+      first = Math.min(Math.max(first, begin - 0.05 * limit), end + 0.05 * limit - Math.min(span, limit));
+      this.show(first, first + span);
+      if (this.pair) this.pair.follow(this);
+    }
+
+    show(from, to) {
+      this.from = from;
+      this.to = to;
       this.draw_soon();
       this.fetch_soon();
+    }
+
+    // Other ranks or tensors, or another theme.
+    choose(ranks, tensors) {
+      this.draw_soon();
+      const { config } = this, is_same = (a, b) => JSON.stringify(a) === JSON.stringify(b);
+      if (is_same(ranks, config.ranks) && is_same(tensors, config.tensors)) return;
+      Object.assign(config, { ranks, tensors });
+      this.selected = null;
+      this.fetch_soon();
+      this.fetch_overview();
     }
 
     zoom(factor, around) {
@@ -73,6 +101,7 @@
     }
 
     fetch_soon() {
+      if (!this.is_in_sight) { this.is_behind = true; return; }
       if (this.fetching) { this.again = true; return; }
       this.fetching = true;
       this.again = false;
@@ -91,6 +120,7 @@
           this.fetch_path(false);
           this.fit();
           this.draw();
+          if (this.pair) this.pair.drawn(this);
           this.canvas.dataset.answerMs = (performance.now() - asked_at).toFixed(1);
           this.canvas.dataset.tiles = Number(this.canvas.dataset.tiles || 0) + 1;
           this.tell_view();
@@ -126,7 +156,8 @@
     fit() {
       // As high as its lanes, within the window.
       this.rows();
-      const wanted = Math.round(Math.max(Math.min(this.total + 10, 0.7 * window.innerHeight, 720), 220));
+      const room = (this.pair ? 0.4 : 0.7) * window.innerHeight;
+      const wanted = Math.round(Math.max(Math.min(this.total + 10, room, 720), 220));
       if (this.canvas.style.height !== wanted + "px") this.canvas.style.height = wanted + "px";
     }
 
@@ -148,16 +179,29 @@
     }
 
     keep_address() {
-      const query = this.query({ from: Math.round(this.from), to: Math.round(this.to) });
-      this.config.tensors.forEach((name) => query.append("tensor", name));
-      this.config.pinned.forEach((key) => query.append("pin", key));
-      this.config.folded.forEach((key) => query.append("fold", key));
-      this.config.marks.forEach(([from, to, note]) => query.append("mark", `${from}-${to} ${note}`.trim()));
-      if (this.config.path) query.set("path", 1);
-      if (this.told !== -1) query.set("row", this.told);
-      const evidence = this.config.evidence;
-      if (evidence) { query.set("finding", this.config.finding); query.set("step", evidence.step); }
+      const query = new URLSearchParams(this.pair ? this.pair.kept() : [
+        ["run", this.config.run], ...this.kept_ranks(), ...this.kept_view(), ...this.kept_lanes(),
+      ]);
       window.history.replaceState(window.history.state, "", window.location.pathname + "?" + query);
+    }
+
+    // What an address keeps: names and values.
+    kept_ranks() { return this.config.ranks.map((rank) => ["rank", rank]); }
+
+    kept_view() {
+      const { marks, path, evidence, finding } = this.config;
+      const kept = [["from", Math.round(this.from)], ["to", Math.round(this.to)]];
+      marks.forEach(([from, to, note]) => kept.push(["mark", `${from}-${to} ${note}`.trim()]));
+      if (path) kept.push(["path", 1]);
+      if (this.told !== -1) kept.push(["row", this.told]);
+      if (evidence) kept.push(["finding", finding], ["step", evidence.step]);
+      return kept;
+    }
+
+    kept_lanes() {
+      const of = (name, values) => values.map((value) => [name, value]);
+      const { tensors, pinned, folded } = this.config;
+      return [...of("tensor", tensors), ...of("pin", pinned), ...of("fold", folded)];
     }
 
     select(k) {
@@ -237,12 +281,12 @@
     }
 
     tell_hits(text) {
-      const hits = document.getElementById("swimlane-hits");
+      const hits = this.part("hits");
       if (hits) hits.textContent = text;
     }
 
     next_hit(by) {
-      const search = document.getElementById("swimlane-search");
+      const { search } = this;
       if (search && search.value) this.find(search.value, by);
     }
 
@@ -286,10 +330,13 @@
       if (best >= 0) this.select(best); else this.pan(0.5 * by);
     }
 
+    // Returns whether there were lanes to go on to.
     move_up(by) {
-      const most = Math.max(this.total - this.canvas.clientHeight, 0);
-      this.scroll = Math.min(Math.max(this.scroll + by, 0), most);
+      const most = Math.max(this.total - this.canvas.clientHeight, 0), before = this.scroll;
+      this.scroll = Math.min(Math.max(before + by, 0), most);
       this.draw_soon();
+      if (this.pair) this.pair.scroll_with(this);
+      return this.scroll !== before;
     }
 
     key(event) {
@@ -300,7 +347,7 @@
         a: () => this.pan(-0.25), d: () => this.pan(0.25),
         ArrowRight: () => this.neighbour(1), ArrowLeft: () => this.neighbour(-1),
         ArrowDown: () => this.other_lane(1), ArrowUp: () => this.other_lane(-1),
-        Home: () => this.look(0, this.config.last_ns),
+        Home: () => this.look(...this.extent),
         f: () => this.selected && this.look(
           this.selected.begin - (this.selected.end - this.selected.begin),
           this.selected.end + (this.selected.end - this.selected.begin)),
@@ -333,11 +380,11 @@
         on(this.details, "keydown", (event) => { if (event.key === "Escape") this.canvas.focus(); });
       }
       on(this.canvas, "wheel", (event) => {
-        event.preventDefault();
         if (event.ctrlKey || event.metaKey) this.zoom(Math.exp(event.deltaY / 300), this.ns_at(event.offsetX));
         else if (event.shiftKey || Math.abs(event.deltaX) > Math.abs(event.deltaY)) {
           this.pan((event.deltaX || event.deltaY) / this.width);
-        } else this.move_up(event.deltaY);
+        } else if (!this.move_up(event.deltaY)) return; // then the page is scrolled
+        event.preventDefault();
       }, { passive: false });
       on(this.canvas, "pointerdown", (event) => {
         this.canvas.setPointerCapture(event.pointerId);
@@ -353,6 +400,7 @@
         }
       });
       on(this.canvas, "pointerleave", () => { this.pointer = null; });
+      on(this.canvas, "pointercancel", () => { this.drag = null; });
       on(this.canvas, "pointerup", (event) => {
         const moved = this.drag && Math.abs(event.offsetX - this.drag.x) > 4;
         this.drag = null;
@@ -367,23 +415,64 @@
         else this.draw_soon();
       });
       on(this.canvas, "dblclick", (event) => this.zoom(0.2, this.ns_at(event.offsetX)));
-      const search = document.getElementById("swimlane-search");
-      if (search) {
-        on(search, "keydown", (event) => {
-          if (event.key === "Enter" && search.value) this.find(search.value, event.shiftKey ? -1 : 1);
-          if (event.key === "Escape") this.canvas.focus();
-        });
-      }
+      on(this.root, "keydown", (event) => {
+        if (event.target !== this.search) return;
+        if (event.key === "Enter") this.next_hit(event.shiftKey ? -1 : 1);
+        if (event.key === "Escape") this.canvas.focus();
+      });
       on(document, "keydown", (event) => {
         if (!event.target.closest || event.target.closest("input, textarea, [contenteditable], dialog") || event.ctrlKey || event.metaKey) return;
-        if (event.key === "/" && search) { event.preventDefault(); search.focus(); search.select(); }
-        if (event.key === "?") open_help();
+        if (event.key !== "/" || (this.pair && this.pair.current !== this)) return;
+        event.preventDefault();
+        this.search.focus();
+        this.search.select();
       });
+      on(this.root, "click", (event) => {
+        const button = event.target.closest("[data-do]");
+        if (button) this.do(button.dataset.do);
+      });
+      on(this.root, "focusin", () => { if (this.pair) this.pair.current = this; });
       this.observer = new ResizeObserver(() => this.resize());
       this.observer.observe(this.canvas);
+      this.sight = new IntersectionObserver((changes) => this.see(changes[changes.length - 1].isIntersecting));
+      this.sight.observe(this.canvas);
     }
 
-    close() { this.events.abort(); this.observer.disconnect(); }
+    see(is_in_sight) {
+      this.is_in_sight = is_in_sight;
+      if (!is_in_sight || !this.is_behind) return;
+      this.is_behind = false;
+      this.fetch_soon();
+      this.fetch_overview();
+    }
+
+    // What a button asks for.
+    do(what) {
+      const actions = {
+        find: () => this.next_hit(1),
+        whole: () => this.look(...this.extent),
+        path: () => this.toggle_path(),
+        save: () => this.save(),
+      };
+      const action = actions[what];
+      if (action) action();
+    }
+
+    save() {
+      this.canvas.toBlob((picture) => {
+        const link = document.createElement("a");
+        link.href = URL.createObjectURL(picture);
+        link.download = "timeline.png";
+        link.click();
+        setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+      });
+    }
+
+    close() {
+      this.events.abort();
+      this.observer.disconnect();
+      this.sight.disconnect();
+    }
   }
 
   Object.assign(
@@ -391,57 +480,5 @@
     window.hvdtuneMarkedRanges, window.hvdtuneOverview, window.hvdtunePath,
   );
 
-  function open_help() {
-    const help = document.getElementById("swimlane-help");
-    if (help && !help.open) help.showModal();
-  }
-
-  let shown = null;
-  window.dash_clientside = window.dash_clientside || {};
-  window.dash_clientside.swimlane = {
-    // A page that was just laid out, other ranks or tensors, or another theme.
-    show: function (config, ranks, tensors) {
-      const canvas = document.getElementById("swimlane");
-      if (!canvas || !config) return "";
-      const chosen = Object.assign({}, config, { ranks: ranks || [], tensors: tensors || [] });
-      if (shown && shown.canvas === canvas) {
-        Object.assign(shown.config, { ranks: chosen.ranks, tensors: chosen.tensors });
-        shown.selected = null;
-        shown.draw_soon();
-        shown.fetch_soon();
-        shown.fetch_overview();
-        return "";
-      }
-      if (shown) shown.close();
-      shown = new Swimlane(canvas, chosen);
-      return "";
-    },
-    find: function (clicks, text) {
-      if (shown && clicks && text) shown.find(text);
-      return "";
-    },
-    save: function (clicks) {
-      if (!shown || !clicks) return "";
-      shown.canvas.toBlob((picture) => {
-        const link = document.createElement("a");
-        link.href = URL.createObjectURL(picture);
-        link.download = "timeline.png";
-        link.click();
-        setTimeout(() => URL.revokeObjectURL(link.href), 1000);
-      });
-      return "";
-    },
-    path: function (clicks) {
-      if (shown && clicks) shown.toggle_path();
-      return "";
-    },
-    keys: function (clicks) {
-      if (clicks) open_help();
-      return "";
-    },
-    whole: function (clicks) {
-      if (shown && clicks) shown.look(0, shown.config.last_ns);
-      return "";
-    },
-  };
+  window.hvdtuneSwimlane = Swimlane;
 })();

@@ -1,0 +1,168 @@
+"""Two timelines under Compare, in a real browser."""
+
+import json
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+
+from hvdtune.dashboard.data import open_run
+
+from .conftest import opened, served, settle
+
+SIDES = {"first": "", "second": "with-"}
+
+
+@pytest.fixture(scope="module")
+def compared(plain_trace, run_folder):
+    """The runs of the two sides."""
+    return dict(zip(SIDES, map(open_run, (plain_trace, run_folder)), strict=True))
+
+
+@pytest.fixture
+def timelines(visit):
+    def go(address="/compare?run=1&with=0"):
+        page = visit(address)
+        load(page)
+        return page
+
+    return go
+
+
+def load(page):
+    for side in SIDES:
+        page.wait_for_selector(f"#compare-{side}", state="attached")
+        page.locator(f"#compare-{side}").scroll_into_view_if_needed()
+        page.wait_for_selector(f"#compare-{side}[data-tiles]")
+    page.wait_for_function("() => location.search.includes('with-from=')")
+
+
+def press(page, side, *keys):
+    page.locator(f"#compare-{side}").focus()
+    for key in keys:
+        page.keyboard.press(key)
+
+
+def kept(page):
+    """What the address says of each side."""
+    query = parse_qs(urlsplit(page.url).query)
+    keys = ("step", "from", "to")
+    return {side: {key: query[prefix + key][0] for key in keys} for side, prefix in SIDES.items()}
+
+
+def shown(page, compared):
+    """From where to where each shows, in ns from the start of the step that it is aligned at."""
+    found = {}
+    for side, said in kept(page).items():
+        first = compared[side].step_spans.at[int(said["step"]), "first_ns"]
+        found[side] = int(said["from"]) - first, int(said["to"]) - first
+    return found
+
+
+def wait_for_change(page, before):
+    """Until the address says of both that they show something else."""
+    page.wait_for_function(
+        """before => { const query = new URLSearchParams(location.search);
+        return before.every(([key, value]) => query.get(key) !== value); }""",
+        arg=[[SIDES[side] + "from", said["from"]] for side, said in before.items()],
+    )
+
+
+def wait_for_text(page, part, text):
+    page.locator(f"#compare-{part}", has_text=text).first.wait_for()
+
+
+def test_a_typical_step_of_each_is_shown_on_one_scale_and_keys_move_both(timelines, compared):
+    page = timelines()
+    start = kept(page)
+    for side, run in compared.items():
+        assert int(start[side]["step"]) == run.typical_step
+    for keys in ("w", "d"):
+        before = kept(page)
+        press(page, "second", *keys)
+        wait_for_change(page, before)
+        first, second = shown(page, compared).values()
+        assert first == pytest.approx(second, abs=2)
+    zoomed, whole = kept(page)["first"], start["first"]
+    span, before_span = (int(said["to"]) - int(said["from"]) for said in (zoomed, whole))
+    assert span == pytest.approx(0.6 * before_span, rel=0.01)
+
+
+def test_what_is_not_linked_moves_alone_and_a_link_keeps_it(timelines, compared):
+    page = timelines()
+    page.get_by_label("Same time scale").press("Space")
+    page.wait_for_function("() => location.search.includes('linked=0')")
+    before = kept(page)
+    press(page, "first", "w")
+    wait_for_change(page, {"first": before["first"]})
+    after = kept(page)
+    assert after["second"] == before["second"]
+    page.reload()
+    load(page)
+    assert kept(page) == after
+    page.get_by_label("Same time scale").press("Space")
+    page.wait_for_function("() => !location.search.includes('linked=0')")
+    first, second = shown(page, compared).values()
+    assert first == pytest.approx(second, abs=2)
+
+
+def test_another_step_is_chosen_and_none_is_the_start_of_the_trace(timelines, compared):
+    page = timelines()
+    step = page.locator("#compare-first-view").get_by_label("Step (4 to 29)")
+    step.fill("9")
+    page.wait_for_function("() => location.search.includes('&step=9&')")
+    first, second = shown(page, compared).values()
+    assert first == pytest.approx(second, abs=2)
+    step.fill("99")
+    wait_for_text(page, "first-view", "Step 99 is not among the 26 steps")
+    step.fill("")
+    page.wait_for_function("() => location.search.includes('&step=start&')")
+    said = kept(page)["first"]
+    assert int(said["from"]) < 0 and int(said["to"]) > compared["first"].swimlane.last_ns
+
+
+def test_lanes_are_pinned_in_both(timelines):
+    page = timelines()
+    press(page, "first", "ArrowDown", "ArrowDown", "p")
+    wait_for_text(page, "first-status", "rank 0 wait is pinned")
+    press(page, "second", "ArrowDown", "p")
+    wait_for_text(page, "second-status", "rank 0 wait is no longer pinned")
+    assert "pin=" not in page.url
+
+
+def test_lanes_of_the_second_are_in_the_order_of_the_first(browser, tmp_path):
+    runs = []
+    for file, names in (("one", ("alpha", "beta")), ("two", ("beta", "alpha"))):
+        threads = [{"ph": "M", "name": "thread_name", "pid": 1, "tid": tid, "args": {"name": name}}
+                   for tid, name in enumerate(names)]  # fmt: skip
+        slices = [{"ph": "X", "name": f"of {name}", "pid": 1, "tid": tid, "ts": 0, "dur": 9}
+                  for tid, name in enumerate(names)]  # fmt: skip
+        (tmp_path / f"{file}.json").write_text(json.dumps({"traceEvents": threads + slices}))
+        runs.append(open_run(tmp_path / f"{file}.json"))
+    assert [[lane.label for lane in run.swimlane.lanes] for run in runs] == [
+        ["alpha", "beta"],
+        ["beta", "alpha"],
+    ]
+    with (
+        served(*runs) as origin,
+        opened(browser, origin, "/compare?run=0&with=1") as (page, complaints),
+    ):
+        load(page)
+        for name in ("alpha", "beta"):
+            press(page, "second", "ArrowDown")
+            wait_for_text(page, "second-status", f"of {name}, rank 0 {name}")
+        assert {said["step"] for said in kept(page).values()} == {"start"}
+    assert complaints == []
+
+
+def test_a_timeline_is_asked_for_when_it_is_in_sight(visit, page):
+    page.set_viewport_size({"width": 1280, "height": 400})
+    visit("/compare?run=1&with=0")
+    settle(page)
+    asked = []
+    page.on("request", lambda request: "/tile" in request.url and asked.append(request.url))
+    page.locator("#compare-first").scroll_into_view_if_needed()
+    page.wait_for_selector("#compare-first[data-tiles]")
+    assert ["run=1&" in url for url in asked] == [True] * len(asked)
+    assert page.locator("#compare-second[data-tiles]").count() == 0
+    load(page)
+    assert any("run=0&" in url for url in asked)
