@@ -10,6 +10,7 @@ import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from dash import (
     ALL,
@@ -236,17 +237,21 @@ def _add_page_callbacks(app: Dash, runs: Runs) -> None:
         return parts, links, str(place.run), []
 
     if len(runs) > 1:
-
+        # Both, since scripts of pages change the address as well: whatever they have changed and is
+        # not said, Dash would put back.
         @app.callback(
+            Output("url", "href"),
             Output("url", "search"),
             Input("run", "value"),
+            State("url", "href"),
             State("url", "search"),
             prevent_initial_call=True,
         )
-        def choose_run(chosen: str, search: str | None) -> Any:
+        def choose_run(chosen: str, address: str, search: str | None) -> Any:
             if chosen == str(PageAddress.of(search, len(runs)).run):
-                return no_update
-            return f"?run={chosen}"
+                return no_update, no_update
+            query = f"run={chosen}"
+            return urlsplit(address)._replace(query=query, fragment="").geturl(), f"?{query}"
 
     @app.callback(
         Output({"type": "figure", "name": MATCH, "run": MATCH}, "figure"),

@@ -235,11 +235,16 @@ def test_what_an_address_asks_for_and_is_not_there_is_told(visit, address, said)
     wait_for(page, "#content", said)
 
 
-def test_another_run_can_be_chosen(visit):
-    page = visit("/")
+@pytest.mark.parametrize(
+    ("path", "then"),
+    [("/", "**/?run=1"), pytest.param("/timeline", "**/timeline?run=1&from=*", id="timeline")],
+)
+def test_another_run_can_be_chosen(visit, path, then):
+    page = visit(path)
+    settle(page)
     page.locator("#run").click()
     page.get_by_role("option", name="other.json").click()
-    page.wait_for_url("**/?run=1")
+    page.wait_for_url(then)
     wait_for(page, "nav a[href='/tensors?run=1']", "Tensors")
 
 
