@@ -146,6 +146,7 @@ def _check_needs(options: Options) -> None:
                 "--storage": options.storage,
                 "--study-name": options.study_name,
                 "--keep-timelines": options.keep_timelines,
+                "--ignore-earlier": options.ignore_earlier or None,
             },
         )
 

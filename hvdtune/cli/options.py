@@ -239,6 +239,9 @@ class RunOptions(HorovodOptions):
         help="Do not test the setting again after the verdict, not even when the training changes "
         "its pace."
     )
+    ignore_earlier: bool = flag(
+        help="Search anew: begin with nothing that earlier launches of this job have shown."
+    )
     probe_share: float | None = option(
         type=Number(0, 0.5),
         help="Go on comparing a setting that is not yet proved with the default, for this share of "
@@ -280,6 +283,7 @@ _BEFORE_ONLY: Final = frozenset(field.name for field in fields(HorovodOptions)) 
     "space", "objective", "sampler", "step_budget", "train_steps",
     "mode", "adapter", "vary", "metric_regex", "launch_time",
     "storage", "study_name", "keep_timelines", "no_drift", "probe_share",
+    "ignore_earlier",
 }  # fmt: skip
 
 

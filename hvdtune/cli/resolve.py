@@ -230,6 +230,7 @@ def _study_request(options: RunOptions) -> StudyRequest:
         train_steps=options.train_steps,
         watch_drift=not options.no_drift,
         probe_share=options.probe_share,
+        use_earlier=not options.ignore_earlier,
         keep_timelines=options.keep_timelines,
         storage=options.storage,
         name=options.study_name,

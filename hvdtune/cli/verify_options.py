@@ -16,6 +16,7 @@ _OF_A_SEARCH: Final = frozenset(
     {
         "trials", "knobs", "profile", "check_build", "space", "objective", "sampler", "step_budget",
         "train_steps", "storage", "study_name", "keep_timelines", "no_drift", "probe_share",
+        "ignore_earlier",
     }
 )  # fmt: skip
 

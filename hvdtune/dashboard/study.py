@@ -38,6 +38,8 @@ class VerdictSummary:
     `in_use` says which setting is used; `is_unproved` that it is another than the default without
     being proved faster.
 
+    `earlier_launches` is how many launches of earlier runs it rests on beside its own.
+
     `floor` is its noise floor, in percent, and over how many pairs; None: not recorded.
     """
 
@@ -49,6 +51,7 @@ class VerdictSummary:
     is_unproved: bool = False
     advice: str = ""
     scope: str = ""
+    earlier_launches: int = 0
 
 
 @dataclass(frozen=True)
@@ -84,7 +87,7 @@ class StudyFrames:
         parts = [
             self.trials_text or counted(len(self.trials), "trial"),
             f"{counted(len(self.verification), 'verification pair')} over "
-            f"{counted(launches, 'launch')}"
+            f"{counted(launches, 'launch')}{self._earlier}"
             if launches
             else "no setting was verified",
             "A/A noise floor not recorded"
@@ -96,6 +99,11 @@ class StudyFrames:
             percent, pairs = of_verdict
             parts[-1] += f" and, as it falls with their number, {percent:.2f} % over {pairs}"
         return "; ".join(parts) + "."
+
+    @property
+    def _earlier(self) -> str:
+        earlier = 0 if self.verdict is None else self.verdict.earlier_launches
+        return f", beside {counted(earlier, 'launch')} of earlier runs" if earlier else ""
 
     @property
     def has_beliefs(self) -> bool:
@@ -268,6 +276,7 @@ def _verdict(stored: Mapping[str, Any]) -> VerdictSummary:
         improved=bool(stored.get("improved", stored.get("kind") == "improved")),
         interval_percent=None if interval is None else (float(interval[0]), float(interval[1])),
         scope=_scope(stored.get("launches")),
+        earlier_launches=int((stored.get("evidence") or {}).get("earlier", 0)),
     )
 
 

@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -27,12 +27,20 @@ from hvdtune.tuner.measure.run import (
 )
 from hvdtune.tuner.measure.runs import make_run
 from hvdtune.tuner.results.advice import explained
+from hvdtune.tuner.results.earlier_studies import known_setting, shared_studies
+from hvdtune.tuner.results.fingerprint import (
+    Fingerprint,
+    differences,
+    parse_fingerprint,
+    recorded_tensors,
+)
 from hvdtune.tuner.results.run_files import write_results
 from hvdtune.tuner.results.search_report import render_search
 from hvdtune.tuner.results.study_report import render_report
-from hvdtune.tuner.search.beliefs import posteriors
+from hvdtune.tuner.search.beliefs import Believed, posteriors
 from hvdtune.tuner.search.choice import with_choice
 from hvdtune.tuner.search.context import StudyContext
+from hvdtune.tuner.search.known_setting import KnownSetting, confirm
 from hvdtune.tuner.search.race import race
 from hvdtune.tuner.search.samplers import sampler_for
 from hvdtune.tuner.search.stopping import Stop
@@ -75,6 +83,16 @@ class TuneResult:
 
     verdict: Verdict
     job: RunningJob | None
+
+
+@dataclass(frozen=True)
+class _Decided:
+    """A verdict, what is believed of the trials, and of its setting in this launch."""
+
+    verdict: Verdict
+    found: Mapping[int, Believed]
+    here: Posterior | None
+    goes_on: bool
 
 
 def tune(
@@ -200,22 +218,12 @@ def _run(
     floor = calibration.floor(options.min_verify_pairs)
     store.set("noise_floor", to_percent(floor))
     store.set("noise_floor_pairs", options.min_verify_pairs)
-    goes_on = runner.run.resumable is not None
-    try:
-        stop = search(context, store)
-        store.set("stop", stop.text)
-        verdict = _decide(context, store, stop)
-    except RunOver:
-        goes_on = False
-        cut_short = _cut_short(store)
-        verdict = _unproved(context, f"nothing is proved: {cut_short}", cut_short)
-    found = posteriors(context, store, verdict.candidate) if len(options.objectives) == 1 else {}
-    verdict = with_choice(context, store, verdict, found, goes_on=goes_on)
-    verdict = explained(verdict, runner.default, goes_on=goes_on)
+    decided = _confirm_or_search(context, store, study, run_dir)
+    verdict = explained(decided.verdict, runner.default, goes_on=decided.goes_on)
     if study.membership:
         text = f"with {study.membership}: {verdict.text}"
         verdict = dataclasses.replace(verdict, text=text, membership=study.membership)
-    beliefs = {number: belief_of(each.over_launches) for number, each in found.items()}
+    beliefs = {number: belief_of(each.over_launches) for number, each in decided.found.items()}
     store.set("beliefs", msgspec.to_builtins(beliefs, str_keys=True))
     store.set("verdict", json.dumps(verdict_document(verdict)))
     report = render_report(
@@ -224,9 +232,57 @@ def _run(
     report += "\n" + render_search(store, runner, verdict.candidate)
     known, job = study.fingerprint, runner.run.job_info
     write_results(run_dir, verdict, runner.default, known, job, report)
+    return context, verdict, decided.here
+
+
+def _confirm_or_search(
+    context: StudyContext, store: StudyStore, study: Study, run_dir: Path
+) -> _Decided:
+    goes_on = context.run.resumable is not None
+    try:
+        known = _known_here(context, store, study, run_dir)
+        confirmed = None if known is None else confirm(context, known)
+        if confirmed is not None:
+            store.set("stop", "the setting of earlier launches is borne out by this one")
+            return _Decided(confirmed.verdict, {}, confirmed.here, goes_on)
+        verdict = _search(context, store)
+    except RunOver:
+        goes_on = False
+        cut_short = _cut_short(store)
+        verdict = _unproved(context, f"nothing is proved: {cut_short}", cut_short)
+    is_single = len(context.options.objectives) == 1
+    found = posteriors(context, store, verdict.candidate) if is_single else {}
+    verdict = with_choice(context, store, verdict, found, goes_on=goes_on)
     settings = {trial.number: trial.setting for trial in store.trials()}
     here = (each.here for number, each in found.items() if settings[number] == verdict.setting)
-    return context, verdict, next(here, None)
+    return _Decided(verdict, found, next(here, None), goes_on)
+
+
+def _search(context: StudyContext, store: StudyStore) -> Verdict:
+    stop = search(context, store)
+    store.set("stop", stop.text)
+    return _decide(context, store, stop)
+
+
+def _known_here(
+    context: StudyContext, store: StudyStore, study: Study, run_dir: Path
+) -> KnownSetting | None:
+    """What earlier launches have ended with, where that holds for the script that runs."""
+    options = context.options
+    has_searched = any(pair.phase == "search" for pair in context.runner.log.pairs)
+    if has_searched or not options.use_earlier or len(options.objectives) > 1:
+        return None
+    known = study.known or known_setting(shared_studies(store))
+    if known is None:
+        return None
+    there = Fingerprint(tensors=parse_fingerprint(known.fingerprint).tensors)
+    other = list(differences(there, Fingerprint(tensors=recorded_tensors(run_dir))))
+    if store.space.adopt(known.setting) != dict(known.setting):
+        other.append("its setting cannot be searched here")
+    if not other:
+        return known
+    context.reporter.notice(f"nothing is taken over from {known.source}: {'; '.join(other)}")
+    return None
 
 
 def _take_script_knobs(

@@ -26,6 +26,7 @@ from hvdtune.plural import counted
 from hvdtune.tuner.controller import AfterVerdict
 from hvdtune.tuner.measure.blocks import BlockShape, shape_for
 from hvdtune.tuner.measure.run import MembershipChanged, RunOver, TrialFailed, membership_of
+from hvdtune.tuner.results.run_files import DRIFT_FILE
 from hvdtune.tuner.space.search_space import describe
 from hvdtune.tuner.stats.choice import is_better_bet
 from hvdtune.tuner.stats.confidence_sequence import interval_at_any_time
@@ -33,7 +34,6 @@ from hvdtune.tuner.stats.cusum import Change, Drift
 from hvdtune.tuner.stats.estimates import estimate, signed_rank_p, to_percent
 from hvdtune.tuner.stats.posterior import Posterior, posterior_of
 
-DRIFT_FILE: Final = "drift.jsonl"
 _POLL_S: Final = 0.5
 _REST: Final = 10.0
 # What passes within a minute is no change of the training.

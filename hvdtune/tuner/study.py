@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from hvdtune.tuner.measure.restart_run import ByRestarting
     from hvdtune.tuner.measure.run import StartJob
     from hvdtune.tuner.measure.trace_files import Traces
+    from hvdtune.tuner.search.known_setting import KnownSetting
     from hvdtune.tuner.storage.shared_study import SharedStudy
 
 
@@ -26,7 +27,8 @@ class Study:
     ByRestarting every block is a launch of its own, and nothing goes on after the verdict.
     `attached` is the number of the launch that `start_job` returns first, where that runs already.
     With `share` other tuners take part. `membership` are the ranks of an elastic job for which the
-    verdict will hold, "" where ranks do not change.
+    verdict will hold, "" where ranks do not change. `known` is what earlier launches of the job
+    have ended with; it is measured before anything is searched.
     """
 
     start_job: StartJob | ByRestarting
@@ -40,3 +42,4 @@ class Study:
     attached: int | None = None
     share: SharedStudy | None = None
     membership: str = ""
+    known: KnownSetting | None = None

@@ -92,6 +92,7 @@ def tune(
     objectives: Sequence[str] = ("step_time",),
     sampler: SamplerName | None = None,
     seed: int = 0,
+    ignore_earlier: bool = False,
     env: Mapping[str, str] | None = None,
     run_dir: File | None = None,
     verbose: bool = False,
@@ -113,6 +114,7 @@ def tune(
             the improvement of the first is proved.
         sampler: who proposes settings; None: what suits the number of objectives.
         seed: of the search.
+        ignore_earlier: search anew, whatever earlier launches of this job have shown.
         run_dir: the run folder; None: that of the latest unfinished study of this script, else
             runs/SCRIPT-TIME.
         verbose: prints progress and the ranks' output; False prints nothing.
@@ -146,6 +148,7 @@ def tune(
         space=_path(space),
         objectives=tuple(objectives),
         sampler=sampler,
+        use_earlier=not ignore_earlier,
     )
     output = OutputRequest(_path(run_dir), verbose=verbose)
     with _interruptible():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import platform
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -46,6 +47,7 @@ def fingerprint(
         "slots": sorted(Counter(slot.host for slot in plan.slots).values(), reverse=True),
         "transport": options.transport,
         "cores": usable_processors(),
+        "processor": _processor(),
         "hvdtune": hvdtune.__version__,
         "python": python.version,
         "frameworks": dict(
@@ -105,3 +107,11 @@ def installed_frameworks() -> Iterator[tuple[str, str]]:
     for name in _FRAMEWORKS:
         if version := installed_version(name):
             yield name, version
+
+
+def _processor() -> str:
+    for line in Path("/proc/cpuinfo").read_text().splitlines():
+        name, _, value = line.partition(":")
+        if name.strip() == "model name":
+            return value.strip()
+    return platform.machine()

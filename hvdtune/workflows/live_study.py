@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from typing import Any
 
 from hvdtune.core.config.environment import read_setting
 from hvdtune.core.config.knobs import Setting, default_setting, load_knobs, parse_assignments
 from hvdtune.core.job.interrupt import Stopped, stop_signals
 from hvdtune.tuner.measure.run import ExitStatus
 from hvdtune.tuner.process.supervisor import TunerSupervisor
+from hvdtune.tuner.results.earlier_studies import past_of
+from hvdtune.tuner.results.fingerprint import parse_fingerprint
 from hvdtune.tuner.space.search_space import describe
 from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.study import Study
 from hvdtune.workflows.fingerprint import past_winner, warn_of_profile
 from hvdtune.workflows.requests import (
     JobRequest,
@@ -22,6 +24,7 @@ from hvdtune.workflows.requests import (
     report_exit,
 )
 from hvdtune.workflows.results import StudyResult
+from hvdtune.workflows.run_folder import RUNS, RunIdentity
 from hvdtune.workflows.studies import (
     StudyRun,
     chosen_share,
@@ -31,6 +34,7 @@ from hvdtune.workflows.studies import (
     merge_last_launch,
     open_study,
     recorded,
+    run_identity,
     search_options,
     searched,
 )
@@ -53,20 +57,14 @@ def tune(
     job = recorded(job)
     identity = {**searched(study, job, default), "objectives": list(study.objectives)}
 
-    def first_settings(known: Any) -> list[Setting]:
-        """The default without this user's settings, and what a study like this ended with."""
-        near = past_winner(known)
-        if near is None:
-            return [default_setting()]
-        reporter.info(f"the setting that {near.path.parent} ended with is tried early")
-        return [default_setting(), near.profile.setting]
-
     with stop_signals():
         share = chosen_share(study, job, identity, reporter)
         parts = live_parts(job, default, identity | describe_share(share), reporter)
-        parts = replace(parts, first_settings=first_settings, share=share)
+        parts = replace(parts, share=share)
         with open_study(parts, job, output, reporter) as run:
-            with TunerSupervisor(run.study, run.folder.path, options, run.show) as supervisor:
+            past = run_identity(job, identity) if study.use_earlier else None
+            begun = _with_past(run, past, reporter)
+            with TunerSupervisor(begun, run.folder.path, options, run.show) as supervisor:
                 outcome = supervisor.tune()
                 run.close_view()
                 code = _follow(supervisor, run, reporter) if outcome.goes_on else 0
@@ -86,11 +84,36 @@ def tune_options(job: JobRequest, study: StudyRequest, default: Setting) -> Tune
         fixed=tuple(parse_assignments(job.values.fix)),
         form_timeout_s=form_timeout_s(job),
         watch_drift=study.watch_drift,
+        use_earlier=study.use_earlier,
         keep_timelines=TuneOptions.keep_timelines if keep is None else keep,
     )
     # Refuses what cannot be searched.
     options.space(load_knobs(), default, len(job.hosts), awaits_script=True)
     return options
+
+
+def _with_past(run: StudyRun, job: RunIdentity | None, reporter: StatusReporter) -> Study:
+    """The study with what earlier ones have come to, where `job` says of which.
+
+    Right after the default comes the one without this user's settings, then what a study like this
+    ended with; the same job's setting comes before any search.
+    """
+    study, folder = run.study, run.folder.path
+    plain = default_setting()
+    if job is None:
+        return replace(study, first_settings=[plain])
+    known = study.fingerprint or {}
+    parents = {RUNS, folder.parent} if study.share is None else set()
+    past = past_of(job.to_json(), parse_fingerprint(known), parents, folder)
+    if past.refused:
+        reporter.info(f"{past.refused}; nothing of it is taken over")
+    near = past_winner(known)
+    if near is None:
+        return replace(study, first_settings=[plain], known=past.known)
+    if past.known is None:
+        reporter.info(f"the setting that {near.path.parent} ended with is tried early")
+    first = [plain, near.profile.setting]
+    return replace(study, first_settings=first, known=past.known)
 
 
 def _follow(supervisor: TunerSupervisor, run: StudyRun, reporter: StatusReporter) -> int:

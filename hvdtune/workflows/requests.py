@@ -120,7 +120,8 @@ class StudyRequest:
     """A search for a better setting; None means the default of its kind of study.
 
     `knobs` ("A,B") are the only ones to be searched, `space` is a YAML file of their ranges,
-    `storage` the URL of a database that holds the study, under `name`. `log_file` is a CSV table
+    `storage` the URL of a database that holds the study, under `name`. `use_earlier`: what earlier
+    launches of the job have shown counts. `log_file` is a CSV table
     of the trials for `autotune`. `launch_s` is as in RestartRequest, for the part of a study in two
     scopes that starts the command again.
     """
@@ -136,6 +137,7 @@ class StudyRequest:
     train_steps: int | None = None
     watch_drift: bool = True
     probe_share: float | None = None
+    use_earlier: bool = True
     keep_timelines: int | None = None
     storage: str | None = None
     name: str | None = None

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-import platform
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field, replace
@@ -269,7 +268,7 @@ def chosen_share(
     digest = hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()
     name = request.name or f"{Path(job.plan.title).stem}-{digest[:_NAME_DIGITS]}"
     reporter.info(f"study {name} in {shown_url(url)}")
-    return SharedStudy(url, name, {**known, "processor": _processor(), "study": dict(study)})
+    return SharedStudy(url, name, {**known, "study": dict(study)})
 
 
 def describe_share(share: SharedStudy | None) -> dict[str, str]:
@@ -304,11 +303,3 @@ def open_folder(
     folder = RunFolder(output.folder or found or fresh_path(job.plan.title), identity)
     reporter.info(f"run folder {folder.path}")
     return folder
-
-
-def _processor() -> str:
-    for line in Path("/proc/cpuinfo").read_text().splitlines():
-        name, _, value = line.partition(":")
-        if name.strip() == "model name":
-            return value.strip()
-    return platform.machine()

@@ -32,6 +32,7 @@ for _ in range({steps}):
             "the sampler noisy_gp supports only one objective",
         ),
         (["--trials", "2", "--knobs", ""], "--knobs: no knob is named; leave it out"),
+        (["--ignore-earlier"], "--ignore-earlier needs --trials"),
         (["--trials", "2", "--knobs", "cache_enabled,,cycle_time_ms"], "--knobs 'cache_enabled,,"),
         (
             ["--trials", "2", "--knobs", "chunk_bytes", "--space", "space.yaml"],

@@ -115,6 +115,14 @@ def test_a_floor_over_more_pairs_is_told_as_such(tmp_path):
     assert same.summary == study.summary
 
 
+def test_launches_of_earlier_runs_are_counted(tmp_path):
+    write_study(tmp_path)
+    study = open_study(tmp_path)
+    later = replace(study, verdict=replace(study.verdict, earlier_launches=3))
+    said = "4 verification pairs over 2 launches, beside 3 launches of earlier runs; "
+    assert said in later.summary
+
+
 def test_trials_above_zero_that_were_not_verified_are_explained(tmp_path):
     write_study(tmp_path)
     study = open_study(tmp_path)

@@ -40,8 +40,8 @@ class LinkSpeed:
 class Fingerprint:
     """What a setting's worth depends on; None: not known.
 
-    `slots` is ranks per host, most first; `cores` are those of the launcher's machine;
-    `frameworks` names versions.
+    `slots` is ranks per host, most first; `cores` and `processor` are those of the launcher's
+    machine; `frameworks` names versions.
     """
 
     world: int | None = None
@@ -50,6 +50,7 @@ class Fingerprint:
     tensors: Tensors | None = None
     link: LinkSpeed | None = None
     cores: int | None = None
+    processor: str | None = None
     hvdtune: str | None = None
     python: str | None = None
     frameworks: Mapping[str, str] | None = None
@@ -119,6 +120,7 @@ def differences(there: Fingerprint, here: Fingerprint) -> Iterator[str]:
         ("transport", there.transport, here.transport),
         ("tensors", _tensors_text(there.tensors), _tensors_text(here.tensors)),
         ("cores", there.cores, here.cores),
+        ("processor", there.processor, here.processor),
         ("hvdtune", there.hvdtune, here.hvdtune),
         ("Python", _minor(there.python), _minor(here.python)),
         *(

@@ -15,7 +15,7 @@ from hvdtune.tuner.files import field_fault, read_text, replace_file
 from hvdtune.tuner.results.fingerprint import Fingerprint, distance, parse_fingerprint
 from hvdtune.tuner.space.targets import knobs_of_profile
 from hvdtune.tuner.stats.posterior import Belief
-from hvdtune.tuner.stats.verdict import Verdict, verdict_document
+from hvdtune.tuner.stats.verdict import LaunchEvidence, Verdict, verdict_document
 
 FORMAT_VERSION = 1
 _NO_PROFILE: Final = (
@@ -28,7 +28,8 @@ _NO_SETTING: Final = "is neither a profile nor lines of 'knob: value'"
 class ProfileVerdict:
     """The verdict a profile rests on; percent, the interval at 95 %, None: nothing measured.
 
-    `expected` is what is believed of a setting that was chosen without proof, else None.
+    `expected` is what is believed of a setting that was chosen without proof, else None;
+    `evidence` that of launches of earlier runs and of the study together.
     """
 
     improved: bool
@@ -39,6 +40,7 @@ class ProfileVerdict:
     noise_floor_percent: float | None
     text: str
     expected: Belief | None = None
+    evidence: LaunchEvidence | None = None
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from hvdtune.tuner.stats.verdict import Verdict
 PROFILE_FILE: Final = "profile.yaml"
 VERDICT_FILE: Final = "verdict.json"
 REPORT_FILE: Final = "report.md"
+DRIFT_FILE: Final = "drift.jsonl"
 
 
 def write_results(

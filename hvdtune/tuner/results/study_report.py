@@ -124,11 +124,22 @@ def _verification(verdict: Verdict, pairs: Sequence[Pair]) -> str:
         "",
         *_LAUNCH_COLUMNS,
         *_launch_rows(mine),
+        *_earlier(verdict),
         *_by_scope(verdict),
     ]
     if verdict.p_value is not None:
         rows += ["", f"Wilcoxon signed rank, two-sided: p = {verdict.p_value:.2g}."]
     return "\n".join(rows)
+
+
+def _earlier(verdict: Verdict) -> list[str]:
+    """The launches of earlier runs, each by its one number."""
+    if verdict.evidence is None or not verdict.evidence.earlier:
+        return []
+    gains = verdict.evidence.gains_percent[: verdict.evidence.earlier]
+    shown = ", ".join(f"{gain:+.1f}" for gain in gains)
+    launches = counted(len(gains), "earlier launch")
+    return ["", f"{launches} of this job, the gain in each in %: {shown}."]
 
 
 def _by_scope(verdict: Verdict) -> list[str]:
@@ -138,10 +149,17 @@ def _by_scope(verdict: Verdict) -> list[str]:
         rows.append(
             f"| {verdict.in_search.scope}, before these pairs | {_gain(verdict.in_search)} |"
         )
+    evidence = verdict.evidence
     if verdict.gain_percent is not None and verdict.ci_percent is not None:
-        low, high = verdict.ci_percent
-        alone = f"{verdict.gain_percent:+.1f} % | {low:+.1f} to {high:+.1f}"
-        rows.append(f"| {verdict.scope_text}, by these pairs alone | {alone} |")
+        gain = _interval(verdict.gain_percent, verdict.ci_percent)
+        if evidence is None:
+            rows.append(f"| {verdict.scope_text}, by these pairs alone | {gain} |")
+        elif verdict.ci_percent != evidence.ci_percent:
+            rows.append(f"| {verdict.scope_text}, proved by an earlier study | {gain} |")
+    if evidence is not None and evidence.ci_percent is not None:
+        scope = scope_of(len(evidence.gains_percent))
+        gain = _interval(evidence.gain_percent, evidence.ci_percent)
+        rows.append(f"| {scope}, by one number of each | {gain} |")
     if verdict.believed is not None:
         rows.append(f"| {verdict.believed.scope}, by all readings | {_gain(verdict.believed)} |")
     if verdict.believed is not None and verdict.believed.others_percent is not None:
@@ -150,6 +168,11 @@ def _by_scope(verdict: Verdict) -> list[str]:
     if not rows:
         return []
     return ["", "| scope | gain | 95 % range |", "|---|---|---|", *rows]
+
+
+def _interval(gain_percent: float, ci_percent: tuple[float, float]) -> str:
+    low, high = ci_percent
+    return f"{gain_percent:+.1f} % | {low:+.1f} to {high:+.1f}"
 
 
 def _gain(belief: Belief) -> str:
@@ -169,6 +192,8 @@ def _launch_rows(pairs: Sequence[Pair]) -> list[str]:
 
 def _trials(trials: Sequence[TrialView], default: Setting, beliefs: Mapping[int, Belief]) -> str:
     measured = [trial for trial in trials if trial.setting and not trial.is_duplicate]
+    if not measured:
+        return ""
     order = {"complete": 0, "pruned": 1}
 
     def place(trial: TrialView) -> tuple[int, float]:

@@ -28,6 +28,9 @@ class TuneOptions:
     study is opened again when the training lastingly changes its pace after the verdict, and a
     setting that is in use without proof is compared with the default for `probe_share` of the time.
 
+    With `use_earlier` the setting that earlier launches of the job are known to have ended with is
+    measured first, and used without a search if it holds.
+
     Beside the best trial's, the timelines of the last `keep_timelines` are kept; 0: none at all.
     """
 
@@ -45,6 +48,7 @@ class TuneOptions:
     train_steps: int | None = None
     watch_drift: bool = True
     probe_share: float = 0.02
+    use_earlier: bool = True
 
     calibrate_pairs: int = 5
     min_pairs_per_trial: int = 1

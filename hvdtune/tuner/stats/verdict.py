@@ -46,6 +46,30 @@ A_AND_B = Wording("B beats A by no more than", "", "B is slower than A")
 
 
 @dataclass(frozen=True)
+class LaunchEvidence:
+    """What launches of a job say of a setting: one gain of each, those of earlier runs first.
+
+    The interval is of the mean over launches, at 95 % after however many of them it is looked at;
+    None: they are too few for one. `earlier` is how many launches are of earlier runs.
+    """
+
+    gains_percent: tuple[float, ...]
+    earlier: int
+    gain_percent: float
+    ci_percent: tuple[float, float] | None
+
+    @property
+    def text(self) -> str:
+        """The mean with its interval, and of how many launches it is."""
+        earlier = f", {self.earlier} of them earlier" if self.earlier else ""
+        basis = f"{scope_of(len(self.gains_percent))}{earlier}"
+        if self.ci_percent is None:
+            return f"{self.gain_percent:+.1f} % {basis}, too few for an interval"
+        low, high = self.ci_percent
+        return f"{self.gain_percent:+.1f} % [{low:.1f}, {high:.1f}] 95 % CI {basis}"
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The outcome of a study.
 
@@ -56,7 +80,8 @@ class Verdict:
     lower it is. `believed` is what all readings together say of the candidate, `in_search` what
     those of the search alone did. `in_use` is the choice in a sentence, `advice` what to do and
     why, without statistics; a comparison has none of these. `membership` are the ranks of an
-    elastic job for which it holds, "" where ranks do not change.
+    elastic job for which it holds, "" where ranks do not change. `evidence` is that of the launches
+    of earlier runs and of this one together, None where no earlier launch counts.
     """
 
     kind: VerdictKind
@@ -76,6 +101,7 @@ class Verdict:
     in_use: str = ""
     advice: str = ""
     membership: str = ""
+    evidence: LaunchEvidence | None = None
 
     @property
     def scope_text(self) -> str:

@@ -153,6 +153,16 @@ class StudyMembership:
         pairs = self._leases.pairs(but=self.tuner, fingerprint=self.fingerprint)
         return [pair for pair in pairs if pair.phase in _SHARED_PHASES]
 
+    def pairs_by_tuner(self) -> dict[str, tuple[str, list[Pair]]]:
+        """By other comparable tuners' ids: the name, and all pairs."""
+        pairs = self._leases.pairs(but=self.tuner, fingerprint=self.fingerprint)
+        others = [
+            each
+            for each in self._leases.tuners()
+            if each.fingerprint == self.fingerprint and each.id != self.tuner
+        ]
+        return {each.id: (each.name, [p for p in pairs if p.by == each.name]) for each in others}
+
     def publish(self, pairs: list[Pair]) -> None:
         """Puts up those of this tuner's pairs that are not yet; `pairs` is its whole log."""
         done = self._leases.published(self.tuner)

@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import json
 import os
 import time
-from collections.abc import Callable, Sequence
-from dataclasses import asdict
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Protocol
 
@@ -35,7 +36,7 @@ from hvdtune.tuner.storage.database import (
     shown_url,
 )
 from hvdtune.tuner.storage.leases import Lease, LeaseTable
-from hvdtune.tuner.storage.pair_log import PairLog
+from hvdtune.tuner.storage.pair_log import Pair, PairLog
 from hvdtune.tuner.storage.shared_study import (
     SharedPairLog,
     SharedStudy,
@@ -73,6 +74,15 @@ class KeepsTimelines(Protocol):
 
     def keep(self, storage: RDBStorage, trial: optuna.Trial, setting: Setting) -> None: ...
     def thin_out(self, storage: RDBStorage, trials: list[FrozenTrial]) -> None: ...
+
+
+@dataclass(frozen=True)
+class EndedStudy:
+    """What a tuner of a shared study has come to: its name, its verdict as JSON, all its pairs."""
+
+    name: str
+    verdict: Mapping[str, Any]
+    pairs: tuple[Pair, ...]
 
 
 class StudyStore:
@@ -264,6 +274,22 @@ class StudyStore:
         with as_study_error(self._where):
             for key in {name, *self._keys(name)}:
                 self._study.set_user_attr(key, value)
+
+    def ended_by_others(self) -> list[EndedStudy]:
+        """What other tuners of a shared study have come to, the one that measured last at the end.
+
+        None of them where the study is not shared.
+        """
+        if self._membership is None:
+            return []
+        with as_study_error(self._where):
+            attributes = self._study.user_attrs
+            ended = [
+                EndedStudy(name, json.loads(attributes[f"verdict:{tuner}"]), tuple(pairs))
+                for tuner, (name, pairs) in self._membership.pairs_by_tuner().items()
+                if f"verdict:{tuner}" in attributes and pairs
+            ]
+        return sorted(ended, key=lambda each: each.pairs[-1].t_unix)
 
     def open_pairs(self) -> PairLog:
         """RUN/pairs.jsonl; where the study is shared, pairs of other tuners count beside its own.
