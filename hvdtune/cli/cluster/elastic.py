@@ -84,6 +84,8 @@ def elastic_request(
     for option, number in (("--max-np", options.max_num_proc), ("-np", options.num_proc)):
         if number is not None and number < least:
             raise UsageError(f"--min-np {least} is more than {option} {number}")
+    if (options.num_proc or 0) > (options.max_num_proc or float("inf")):
+        raise UsageError(f"-np {options.num_proc} is more than --max-np {options.max_num_proc}")
     if room is not None and room < least:
         raise UsageError(f"--min-np {least} is more than the hosts' slots, {room}")
     cooldown = options.blacklist_cooldown_range

@@ -66,6 +66,8 @@ def run_fn(
                 failure = error if isinstance(error, CollectiveError) else failure_of(error)
                 worker = PROCESS.worker
                 if failure is None or worker is None or isinstance(failure, _MISTAKES):
+                    if worker is not None:
+                        worker.note_raised(error)
                     raise
                 worker.note_failure(failure)
                 # It holds the frames of the training, and these what reads ahead for it.

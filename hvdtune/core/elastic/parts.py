@@ -43,12 +43,14 @@ class PerRank:
         copies: at least 0; the most of a State's values counts for all.
 
     Raises:
-        ArgumentError: `copies` is negative.
+        ArgumentError: `copies` is negative or no whole number, or `merge` cannot be called.
     """
 
     def __init__(self, value: Any, merge: Callable[[list[Any]], Any], copies: int = 1) -> None:
-        if copies < 0:
-            raise ArgumentError("copies", "must be at least 0", copies)
+        if not isinstance(copies, int) or copies < 0:
+            raise ArgumentError("copies", "must be a whole number of at least 0", copies)
+        if not callable(merge):
+            raise ArgumentError("merge", "must be a function of a list of values", merge)
         self.value, self.merge, self.copies = value, merge, copies
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 from collections.abc import Iterator, Mapping, Sized
@@ -173,13 +172,19 @@ def read_audit(path: str | Path) -> dict[int, list[int]]:
 
     Args:
         path: what an ElasticSampler had as `audit`.
+
+    Raises UsageError for a file of something else.
     """
     rows: dict[int, list[tuple[int, list[int]]]] = {}
     for line in Path(path).read_text(encoding="utf-8").splitlines():
-        with contextlib.suppress(ValueError):  # of a process that was killed while it wrote
+        try:
             row = json.loads(line)
-            rows = {commit: told for commit, told in rows.items() if commit < row["commit"]}
-            rows[row["commit"]] = row["epochs"]
+        except ValueError:  # of a process that was killed while it wrote
+            continue
+        if not (isinstance(row, dict) and {"commit", "epochs"} <= row.keys()):
+            raise UsageError(f"{path} is no audit file of an ElasticSampler: {line[:80]}")
+        rows = {commit: told for commit, told in rows.items() if commit < row["commit"]}
+        rows[row["commit"]] = row["epochs"]
     found: dict[int, list[int]] = {}
     for told in rows.values():
         for epoch, samples in told:

@@ -121,8 +121,11 @@ class State:
         Returns whether there was one.
 
         Raises:
-            UsageError: there is such a file, or the commit keeps other things.
+            UsageError: there is such a file, `from_disk` is no folder, or the commit keeps
+                other things.
         """
+        if Path(from_disk).is_file():
+            raise UsageError(f"{from_disk} is a file: give the folder of the commits")
         found = newest_commit(Path(from_disk))
         if found is None:
             return False

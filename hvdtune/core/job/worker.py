@@ -18,6 +18,7 @@ from hvdtune.core.job.worker_messages import (
     Messages,
     Placement,
     Progress,
+    Raised,
     Removed,
     Training,
     Update,
@@ -104,6 +105,10 @@ class ElasticWorker:
         if isinstance(error, RankLostError) and error.rank >= 0:
             self._lost.add(error.rank)
 
+    def note_raised(self, error: Exception) -> None:
+        """The training function ends with an error that is no failure of an operation."""
+        self._send(Raised(self.number, _headline(error)))
+
     def note_state(self, commits: int, samples: int, all_commits: int) -> None:
         """This worker's state is that of all ranks."""
         self.has_state, self.must_sync = True, False
@@ -188,7 +193,7 @@ def _connect(config: Config) -> Messages:
     raise AssertionError
 
 
-def _headline(error: CollectiveError) -> str:
+def _headline(error: Exception) -> str:
     """What the launcher says of an error: one line, under the name that scripts have for it."""
     name = "HorovodInternalError" if type(error) is CollectiveError else type(error).__name__
     text = " ".join(str(error).split())

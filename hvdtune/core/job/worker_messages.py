@@ -3,6 +3,7 @@
     worker -> launcher   Arrival     it has called `init` and waits for its place
                          Progress    what rank 0 has trained
                          Training    it is in a training function, or has returned from it
+                         Raised      its training function ends with an error of the script
     launcher -> worker   Placement   its place in a generation that forms
                          Removed     it is not needed any more
                          Update      the generation is to end at the next commit
@@ -62,6 +63,13 @@ class Training(msgspec.Struct, frozen=True, tag="training"):
     is_on: bool
 
 
+class Raised(msgspec.Struct, frozen=True, tag="raised"):
+    """The worker's training function ends with the error `why`, which is no other rank's doing."""
+
+    worker: int
+    why: str
+
+
 class Placement(msgspec.Struct, frozen=True, tag="placement"):
     """A rank of a generation, whose ranks meet at `rendezvous` (host:port). `must_sync`: rank 0
     is to send its state to the others."""
@@ -88,7 +96,7 @@ class Probe(msgspec.Struct, frozen=True, tag="probe"):
     reached; the worker itself has nothing to do."""
 
 
-Message = Arrival | Progress | Training | Placement | Removed | Update | Probe
+Message = Arrival | Progress | Training | Raised | Placement | Removed | Update | Probe
 
 
 class Messages:

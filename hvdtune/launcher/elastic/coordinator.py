@@ -12,11 +12,19 @@ from collections.abc import Callable
 from typing import Final
 
 from hvdtune.core.job import proof
-from hvdtune.core.job.worker_messages import Arrival, Message, Messages, Probe, Progress, Training
+from hvdtune.core.job.worker_messages import (
+    Arrival,
+    Message,
+    Messages,
+    Probe,
+    Progress,
+    Raised,
+    Training,
+)
 from hvdtune.errors import RendezvousError
 from hvdtune.launcher.nodes.admission import Admission
 
-Said = Arrival | Progress | Training
+Said = Arrival | Progress | Training | Raised
 
 # Without an answer to so many the other host is taken for cut off.
 _PROBES: Final = 3

@@ -17,7 +17,15 @@ from hvdtune.core.config.environment import launch_defaults, worker_environ
 from hvdtune.core.config.key_source import KEY_BYTES
 from hvdtune.core.job.interrupt import check_signals, defer_signals, resume_signals
 from hvdtune.core.job.route import is_loopback
-from hvdtune.core.job.worker_messages import Arrival, Placement, Progress, Removed, Training, Update
+from hvdtune.core.job.worker_messages import (
+    Arrival,
+    Placement,
+    Progress,
+    Raised,
+    Removed,
+    Training,
+    Update,
+)
 from hvdtune.errors import LaunchError, UsageError
 from hvdtune.launcher.elastic.account import Account
 from hvdtune.launcher.elastic.chaos import Chaos
@@ -144,6 +152,7 @@ class ElasticJob:
         self._children: dict[int, subprocess.Popen[bytes]] = {}
         self._ended: set[int] = set()
         self._given_up: dict[int, str] = {}  # which workers this launcher has ended, and why
+        self._raised: dict[int, str] = {}  # which workers' training functions have, and what
         self._ends: dict[int, tuple[int, str]] = {}  # how workers have failed: exit code and words
         self._failures: list[int] = []  # who has failed since the last generation
         self._left: set[int] = set()  # those of them that were members
@@ -237,6 +246,8 @@ class ElasticJob:
                 self._note_progress(said, came_s - self._began_s)
             elif isinstance(said, Training) and said.worker in self._membership.workers:
                 self._membership.note_training(said.worker, is_on=said.is_on)
+            elif isinstance(said, Raised):
+                self._raised[said.worker] = f"raised {said.why}"
         for worker, code in exits:
             if code != 0:  # the others go on, and what it has started with them
                 self._group.kill_left_by("HVDTUNE_WORKER", str(worker))
@@ -321,9 +332,10 @@ class ElasticJob:
         one = self._membership.workers[worker]
         unwanted = one.status is Status.KILLED and not one.is_failure
         if code != 0 and one.status is not Status.DISMISSED and not unwanted:
-            self._ends[worker] = shell_code(code), describe_exit(code)
+            raised = self._raised.get(worker, "")
+            self._ends[worker] = shell_code(code), raised or describe_exit(code)
             if code == -signal.SIGKILL and (why := self._given_up.get(worker)):
-                self._ends[worker] = 1, f"{why}: it was ended"
+                self._ends[worker] = 1, f"{raised and f'{raised}; it '}{why}: it was ended"
             self._failures.append(worker)
             if worker in self._membership.members:
                 self._left.add(worker)

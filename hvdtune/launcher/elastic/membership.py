@@ -508,7 +508,8 @@ class Membership:
     def _wait_for_more(self, ready: int, now_s: float) -> list[Action]:
         limits = self.limits
         are = "is" if ready == 1 else "are"
-        few = f"{counted(ready, 'rank')} of at least {limits.min_ranks} {are} left"
+        where = "left" if self._has_formed else "there"
+        few = f"{counted(ready, 'rank')} of at least {limits.min_ranks} {are} {where}"
         can_come = self._of(Status.STARTING) or self.slots.next_return_s(now_s) < math.inf
         if limits.hosts_are_fixed and not can_come:
             return self._finish(f"{few}, and no slot to start another one in")

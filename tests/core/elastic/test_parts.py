@@ -91,6 +91,9 @@ def test_a_state_with_values_per_rank_looks_for_hosts_in_a_commit_only():
         state.check_host_updates()
 
 
-def test_a_negative_number_of_copies_is_refused():
-    with pytest.raises(ArgumentError, match="must be at least 0"):
-        PerRank(0, sum, copies=-1)
+def test_what_cannot_be_a_value_of_each_rank_is_refused():
+    for copies in (-1, "1"):
+        with pytest.raises(ArgumentError, match="must be a whole number of at least 0"):
+            PerRank(0, sum, copies=copies)
+    with pytest.raises(ArgumentError, match="merge None: must be a function"):
+        PerRank(0, None)

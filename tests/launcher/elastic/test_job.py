@@ -49,7 +49,9 @@ def test_the_others_go_on_without_a_rank_that_fails(tmp_path, fault):
     without = ", without worker 1 (slot 1 of localhost)\n"
     assert f"generation 1 has 2 ranks on 1 host{without}" in done.stderr
     (how,) = set(re.findall(r"worker 1 \(slot 1 of localhost\) (.*)", done.stderr))
-    if fault != "raise":  # where its interpreter takes long to end, it is ended
+    if fault == "raise":  # where its interpreter takes long to end, it is ended
+        assert how.startswith("raised ValueError: as told")
+    else:
         assert how == {
             "kill": "was killed by SIGKILL",
             "stop": "has not answered for 1 s (--heartbeat-timeout): it was ended",
@@ -59,6 +61,7 @@ def test_the_others_go_on_without_a_rank_that_fails(tmp_path, fault):
 def test_one_that_stops_while_another_leaves_is_left_behind_too(tmp_path):
     options = "-np 3 --min-np 1 -H localhost:3 --heartbeat-timeout 1"
     done = train(tmp_path, options, 24, 1, "1:3:raise", "2:3:stop")
+    assert "worker 1 (slot 1 of localhost) raised ValueError: as told" in done.stderr
     sizes = ends(done)[0]
     assert sizes.startswith("3,3,") and sizes.endswith(",1")
 
@@ -226,6 +229,7 @@ def test_chaos_without_faults_is_refused(tmp_path):
     [
         ("--max-np 2", "--max-np needs --min-np"),
         ("--min-np 2 -np 1", "--min-np 2 is more than -np 1"),
+        ("--min-np 1 -np 3 --max-np 2", "-np 3 is more than --max-np 2"),
         ("--min-np 2 -H localhost:1", "--min-np 2 is more than the hosts' slots, 1"),
         ("--min-np 1 --trials 2 --storage sqlite:///s.db", "--storage cannot be combined"),
         ("--min-np 1 --trials 2 --objective exposed_communication", "from a timeline for each"),

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from hvdtune.core.elastic.samples import read_audit
+from hvdtune.errors import UsageError
 from tests.kit.programs import run_cli
 
 TRAINING = Path(__file__).with_name("sampler_training.py")
@@ -41,3 +42,10 @@ def test_a_commit_that_is_noted_again_takes_back_what_came_after(tmp_path):
     path = tmp_path / "audit.jsonl"
     path.write_text(noted(row(1, 5), row(2, 6), row(3, 7), row(2, 8)) + '\n{"commit": 3, "ra')
     assert read_audit(path) == {0: [5, 8]}
+
+
+def test_another_file_is_no_audit(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"loss": 3}')
+    with pytest.raises(UsageError, match="no audit file of an ElasticSampler"):
+        read_audit(path)
