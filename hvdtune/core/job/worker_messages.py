@@ -138,7 +138,7 @@ class Messages:
 
     def limit_silence(self, limit_s: float) -> None:
         """Lets the connection end when the other host's system has not taken what was sent for so
-        long; 0 for as long as this one's system waits by itself. Raises OSError once it has ended.
+        long. Raises OSError once it has ended.
         """
         limit_ms = round(limit_s * 1000)
         self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limit_ms)

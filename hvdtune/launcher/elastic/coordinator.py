@@ -50,6 +50,7 @@ class Coordinator:
             probe_s: how often a silent worker's host is asked whether it is there.
         """
         self._key, self._woken, self._probe_s = key, woken, probe_s
+        self._every_s = math.ceil(probe_s)  # which the system counts in whole seconds
         self._admissions: dict[str, tuple[str, Admission]] = {}
         self._lock = threading.Lock()
         self._connections: dict[int, Messages] = {}
@@ -129,8 +130,10 @@ class Coordinator:
             thread.join()
 
     def _admit(self, connection: socket.socket, session: bytes) -> None:
-        _probe(connection, math.ceil(self._probe_s))
+        _probe(connection, self._every_s)
         messages = Messages(connection, session, dialed=False)
+        # While something is on its way the system does not probe, but sends it again.
+        messages.limit_silence(self._every_s * (1 + _PROBES))
         thread = threading.Thread(
             target=self._receive, args=(messages,), name="hvdtune-worker", daemon=True
         )
@@ -152,7 +155,7 @@ class Coordinator:
                         self._connections[said.worker] = messages
                         if messages in self._probed:
                             self._probed.remove(messages)
-                            messages.limit_silence(0)
+                            messages.limit_silence(self._every_s * (1 + _PROBES))
                 if isinstance(said, Said):
                     self._came.put((time.monotonic(), said))
                 if isinstance(said, Arrival):

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from hvdtune.core.job import proof
-from hvdtune.core.job.worker_messages import Arrival, Messages, Probe
+from hvdtune.core.job.worker_messages import Arrival, Messages, Probe, Update
 from hvdtune.launcher.elastic.coordinator import Coordinator
 from tests.parallel import netns
 
@@ -14,7 +14,8 @@ KEY = bytes(32)
 
 
 @pytest.mark.skipif(bool(netns.why_not()), reason="needs hosts as network namespaces")
-def test_a_worker_whose_host_is_cut_off_is_found_out_by_a_probe():
+@pytest.mark.parametrize("last", ["probe", "update"])
+def test_a_worker_whose_host_is_cut_off_is_found_out(last):
     came = threading.Event()
     with netns.network(2) as network:
         here, there = network.hosts
@@ -32,8 +33,11 @@ def test_a_worker_whose_host_is_cut_off_is_found_out_by_a_probe():
             assert came.wait(30)
             if is_cut:
                 network.isolate(there)
-            coordinator.probe(7)
-            coordinator.probe(7)  # which is one with the first
+            if is_cut and last == "update":
+                coordinator.tell(7, Update(added=True))
+            else:
+                coordinator.probe(7)
+                coordinator.probe(7)  # which is one with the first
             if not is_cut:
                 assert worker.receive() == Probe()
             deadline_s = time.monotonic() + 30
