@@ -81,13 +81,7 @@ def elastic_request(
     least = options.min_num_proc or (1 if faults else options.num_proc) or 1
     # As with Horovod, -np is no limit to what a script discovers.
     most = options.max_num_proc or (room and options.num_proc) or room
-    for option, number in (("--max-np", options.max_num_proc), ("-np", options.num_proc)):
-        if number is not None and number < least:
-            raise UsageError(f"--min-np {least} is more than {option} {number}")
-    if (options.num_proc or 0) > (options.max_num_proc or float("inf")):
-        raise UsageError(f"-np {options.num_proc} is more than --max-np {options.max_num_proc}")
-    if room is not None and room < least:
-        raise UsageError(f"--min-np {least} is more than the hosts' slots, {room}")
+    _check_sizes(options, least, room)
     cooldown = options.blacklist_cooldown_range
     if cooldown is not None and cooldown[0] > cooldown[1]:
         raise UsageError(
@@ -115,6 +109,17 @@ def elastic_request(
         timeline_when_full=options.timeline_when_full or "",
         timeline_steps=options.timeline_steps or "",
     )
+
+
+def _check_sizes(options: RunOptions, least: int, room: int | None) -> None:
+    """Raises UsageError where the numbers of ranks contradict each other, or the hosts' slots."""
+    for option, number in (("--max-np", options.max_num_proc), ("-np", options.num_proc)):
+        if number is not None and number < least:
+            raise UsageError(f"--min-np {least} is more than {option} {number}")
+    if (options.num_proc or 0) > (options.max_num_proc or float("inf")):
+        raise UsageError(f"-np {options.num_proc} is more than --max-np {options.max_num_proc}")
+    if room is not None and room < least:
+        raise UsageError(f"--min-np {least} is more than the hosts' slots, {room}")
 
 
 def _chaos_plan(options: RunOptions) -> ChaosPlan | None:
