@@ -41,9 +41,9 @@ void GpuClock::compare() {
     const uint64_t before = now_ns();
     event->record(stream_.get());
     while (!event->has_passed() && now_ns() - before < kTryNs) std::this_thread::yield();
-    if (!event->has_passed()) continue;
     const uint64_t took = now_ns() - before;
-    if (took >= best) continue;
+    // Longer where this thread did not run meanwhile, which says too little of when it passed.
+    if (!event->has_passed() || took > kTryNs || took >= best) continue;
     best = took;
     base_ = std::move(event);
     base_ns_ = before + took / 2;

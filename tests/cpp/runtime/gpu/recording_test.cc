@@ -8,7 +8,7 @@
 using namespace hvdtune;
 using namespace hvdtune::testing;
 
-constexpr uint32_t kFirst = 20;
+constexpr uint32_t kFirst = 60;
 
 TEST(an_operation_is_recorded_from_when_its_tensors_are_made_to_its_end_on_the_gpu) {
   const ScratchFile files[] = {ScratchFile("gpu-0"), ScratchFile("gpu-1")};
