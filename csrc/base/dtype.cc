@@ -23,7 +23,11 @@ constexpr std::array<Row, kDTypeCount> kRows = {{{"bool", 1},
                                                  {"bfloat16", 2},
                                                  {"float32", 4},
                                                  {"float64", 8},
-                                                 {"uint16", 2}}};
+                                                 {"uint16", 2},
+                                                 {"float8_e4m3fn", 1},
+                                                 {"float8_e5m2", 1},
+                                                 {"float8_e4m3fnuz", 1},
+                                                 {"float8_e5m2fnuz", 1}}};
 
 }  // namespace
 
@@ -37,7 +41,7 @@ DType dtype_from_name(std::string_view name) {
   }
   throw Error(ErrorCode::kUsage, "dtype " + std::string(name) +
                                      " is not supported; use bool, uint8, uint16, int8..int64, "
-                                     "float16, bfloat16, float32 or float64");
+                                     "float8_*, float16, bfloat16, float32 or float64");
 }
 
 }  // namespace hvdtune

@@ -19,8 +19,17 @@ enum class DType : uint8_t {
   kFloat32,
   kFloat64,
   kUint16,
+  // Only moved, as bytes.
+  kFloat8E4m3fn,
+  kFloat8E5m2,
+  kFloat8E4m3fnuz,
+  kFloat8E5m2fnuz,
 };
-inline constexpr int kDTypeCount = 11;
+inline constexpr int kDTypeCount = 15;
+// The first ones are those that can be reduced.
+inline constexpr int kReducedDTypeCount = 11;
+
+constexpr bool is_reducible(DType dtype) { return static_cast<int>(dtype) < kReducedDTypeCount; }
 
 size_t size_of(DType dtype);
 std::string_view name_of(DType dtype);

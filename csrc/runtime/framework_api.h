@@ -21,7 +21,7 @@ struct hvdtune_job;
 /* Memory that lives until `done`. `output` is NULL where negotiation tells
  * the size of the result: for allgather and alltoall. */
 struct hvdtune_tensor {
-  const char* dtype; /* a NumPy name or "bfloat16" */
+  const char* dtype; /* a name of NumPy or ml_dtypes */
   const int64_t* shape;
   int dims;
   const void* input;

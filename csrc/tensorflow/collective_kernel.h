@@ -31,12 +31,19 @@ using tensorflow::TensorShape;
 
 inline const char* numpy_name(tensorflow::DataType type) {
   static constexpr std::pair<tensorflow::DataType, const char*> kNames[] = {
-      {tensorflow::DT_BOOL, "bool"},         {tensorflow::DT_UINT8, "uint8"},
-      {tensorflow::DT_INT8, "int8"},         {tensorflow::DT_UINT16, "uint16"},
-      {tensorflow::DT_INT16, "int16"},       {tensorflow::DT_INT32, "int32"},
-      {tensorflow::DT_INT64, "int64"},       {tensorflow::DT_HALF, "float16"},
-      {tensorflow::DT_BFLOAT16, "bfloat16"}, {tensorflow::DT_FLOAT, "float32"},
+      {tensorflow::DT_BOOL, "bool"},
+      {tensorflow::DT_UINT8, "uint8"},
+      {tensorflow::DT_INT8, "int8"},
+      {tensorflow::DT_UINT16, "uint16"},
+      {tensorflow::DT_INT16, "int16"},
+      {tensorflow::DT_INT32, "int32"},
+      {tensorflow::DT_INT64, "int64"},
+      {tensorflow::DT_HALF, "float16"},
+      {tensorflow::DT_BFLOAT16, "bfloat16"},
+      {tensorflow::DT_FLOAT, "float32"},
       {tensorflow::DT_DOUBLE, "float64"},
+      {tensorflow::DT_FLOAT8_E4M3FN, "float8_e4m3fn"},
+      {tensorflow::DT_FLOAT8_E5M2, "float8_e5m2"},
   };
   for (const auto& [known, name] : kNames) {
     if (known == type) return name;

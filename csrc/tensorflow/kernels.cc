@@ -33,9 +33,10 @@ using tensorflow::shape_inference::ShapeHandle;
       .Attr("batch_size: int = 1") \
       .SetIsDistributedCommunication()
 
-#define HVDTUNE_TYPES \
-  "{bool, uint8, int8, uint16, int16, int32, int64, half, bfloat16, float, double}"
-#define HVDTUNE_LIST "T: list(" HVDTUNE_TYPES ") >= 1"
+// The core refuses what it does not know: a list of types here could not name float8_e5m2, since
+// TensorFlow reads only letters and digits there.
+#define HVDTUNE_TYPE "T: type"
+#define HVDTUNE_LIST "T: list(type) >= 1"
 
 // prescale, postscale: the bits of a double, because TensorFlow's float attribute has 32.
 #define HVDTUNE_REDUCTION(kind)  \
@@ -191,7 +192,7 @@ class Broadcast : public Collective {
 };
 
 HVDTUNE_COLLECTIVE(Broadcast)
-    .Attr("T: " HVDTUNE_TYPES)
+    .Attr(HVDTUNE_TYPE)
     .Attr("root_rank: int")
     .Input("tensor: T")
     .Output("sent: T")
@@ -226,7 +227,7 @@ class Alltoall : public Collective {
 
 // splits: rows for each rank; without any the tensor is divided evenly.
 HVDTUNE_COLLECTIVE(Alltoall)
-    .Attr("T: " HVDTUNE_TYPES)
+    .Attr(HVDTUNE_TYPE)
     .Input("tensor: T")
     .Input("splits: int64")
     .Output("received: T")

@@ -219,12 +219,17 @@ int64_t element_count(const std::vector<int64_t>& shape) {
 }
 
 std::string flaw_of(const Request& request) {
-  const bool has_rows = row_of(request.op).has_rows;
+  const OpRow& row = row_of(request.op);
   size_t bytes = 0;
   for (const TensorSpec& tensor : request.tensors) {
     if (!is_countable(tensor.shape)) return "a dimension is negative, or they are too large";
-    if (has_rows && tensor.shape.empty()) {
-      return std::string(name_of(request.op)) +
+    if (row.reduces && !is_reducible(tensor.dtype)) {
+      return std::string(name_of(tensor.dtype)) +
+             " cannot be reduced, only moved by broadcast, allgather and alltoall; cast it to "
+             "float16 or bfloat16 first";
+    }
+    if (row.has_rows && tensor.shape.empty()) {
+      return std::string(row.name) +
              " needs at least one dimension to divide or concatenate along; reshape it to [1]";
     }
     const size_t more = bytes_of(tensor);

@@ -24,6 +24,15 @@ DTYPES: Final = {
     torch.float32: "float32",
     torch.float64: "float64",
 }
+"""What can be reduced, and the core's names."""
+
+_MOVED: Final = {
+    torch.float8_e4m3fn: "float8_e4m3fn",
+    torch.float8_e5m2: "float8_e5m2",
+    torch.float8_e4m3fnuz: "float8_e4m3fnuz",
+    torch.float8_e5m2fnuz: "float8_e5m2fnuz",
+}
+_SENT: Final = {**DTYPES, **_MOVED}
 
 
 class TorchAdapter:
@@ -70,8 +79,9 @@ class TorchAdapter:
                 "be reduced: use tensor.cpu()"
             )
         require_dense(tensor)
-        if tensor.dtype not in DTYPES:
-            raise UsageError(f"{tensor.dtype} cannot be reduced; supported are {_supported()}")
+        if tensor.dtype not in _SENT:
+            names = ", ".join(_SENT.values())
+            raise UsageError(f"{tensor.dtype} cannot be sent; supported are {names}")
         if not tensor.is_contiguous():
             raise UsageError("the tensor must be contiguous to be reduced in place")
         if tensor.is_neg():  # its memory holds the values with the other sign
@@ -80,7 +90,7 @@ class TorchAdapter:
                 "cannot be reduced in place: use tensor.resolve_neg()"
             )
         gpu = _gpu_of(tensor) if tensor.is_cuda else None
-        return Buffer(tensor.data_ptr(), tuple(tensor.shape), DTYPES[tensor.dtype], tensor, gpu)
+        return Buffer(tensor.data_ptr(), tuple(tensor.shape), _SENT[tensor.dtype], tensor, gpu)
 
     def address(self, tensor: torch.Tensor) -> int:
         return tensor.data_ptr()
@@ -123,10 +133,6 @@ def copy_to_host(tensor: torch.Tensor, host: torch.Tensor) -> Ready:
         host.copy_(tensor, non_blocking=True)
     tensor.record_stream(side)  # its memory must not be used again before
     return cast(Ready, side.record_event().synchronize)
-
-
-def _supported() -> str:
-    return ", ".join(DTYPES.values())
 
 
 PROCESS.has_gpu_tensors = True

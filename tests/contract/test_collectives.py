@@ -8,6 +8,7 @@ import pytest
 from tests.contract.calls import (
     FLOATS,
     INTEGERS,
+    MOVED,
     REDUCTIONS,
     Call,
     difference,
@@ -31,7 +32,8 @@ def variants(kind, ranks, in_place):
     """Every dtype, then every shape and flavour of one collective."""
     ops = {"allreduce": REDUCTIONS, "reducescatter": REDUCTIONS[:5]}.get(kind, ("Sum",))
     shapes = [shape for shape in SHAPES if shape or kind in ("allreduce", "broadcast")]
-    for dtype, op in itertools.product((*FLOATS, *INTEGERS, "bool"), ops):
+    moved = MOVED if len(ops) == 1 else ()
+    for dtype, op in itertools.product((*FLOATS, *INTEGERS, "bool", *moved), ops):
         if (op == "Adasum" and dtype not in FLOATS) or (op == "Average" and dtype == "bool"):
             continue
         yield Call(kind, ranks, dtype=dtype, op=op, seed=7, root=ranks[-1])

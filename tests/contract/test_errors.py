@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 from hvdtune.errors import DuplicateNameError, HorovodInternalError, MismatchError, UsageError
+from tests.contract.calls import MOVED
 from tests.contract.framework import BY_NAME, FRAMEWORKS, run
 from tests.parallel import ranks
 
@@ -44,6 +45,7 @@ def disagree(name):
         lambda: (hvd.allgather if odd else hvd.allreduce)(ones(2), name="grad"),
         lambda: hvd.allgather(ones(1, 3 if odd else 2), name="grad"),
         lambda: hvd.broadcast(ones(2), root_rank=int(odd), name="grad"),
+        lambda: hvd.broadcast(ones(2, dtype=MOVED[odd]), root_rank=0, name="grad"),
         lambda: hvd.reducescatter(ones(3 if odd else 2), name="grad"),
         grouped,
     ):
@@ -72,6 +74,7 @@ def misuse(name):
         framework.tensor(np.ones(()), "float32"),
     )
     integers, flags = framework.tensor(np.ones(2), "int32"), framework.tensor(np.ones(2), "bool")
+    small = framework.tensor(np.ones(2), "float8_e5m2")
     expected = {
         "add up to": lambda: hvd.alltoall(rows, splits=[1, 1]),
         "each of 2 ranks": lambda: hvd.alltoall(rows, splits=[3]),
@@ -84,6 +87,8 @@ def misuse(name):
         "at least one dim": lambda: hvd.allgather(scalar),
         "int32": lambda: hvd.allreduce(integers, op=hvd.Adasum),
         "bool": lambda: hvd.allreduce(flags),
+        "float8_e5m2 cannot be reduced": lambda: hvd.allreduce(small),
+        "float8_e5m2 cannot": lambda: hvd.reducescatter(small),
         "op=99": lambda: hvd.allreduce(rows, op=99),
         "is needed" if name == "torch" else "string": lambda: hvd.allreduce("text"),
         "root rank 9": lambda: hvd.broadcast(rows, 9),

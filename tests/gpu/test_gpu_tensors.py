@@ -3,6 +3,7 @@
 import gc
 import os
 
+import ml_dtypes
 import numpy as np
 import pytest
 
@@ -16,6 +17,7 @@ from tests.parallel.ranks import Server, run
 
 pytestmark = pytest.mark.slow  # compiles the fake
 SUM = Reduction(ReduceOp.SUM)
+FLOAT8 = np.dtype(ml_dtypes.float8_e5m2)
 SERVER = Server(FAKE_GPU_KERNELS=str(fake_device.KERNELS))
 
 
@@ -51,18 +53,25 @@ def every_collective():
     sent, counts = complete(
         collectives.alltoall_async(ADAPTER, FakeTensor.of(driver, np.arange(2)), [1, 1], None)
     )
+    small = FakeTensor.of(driver, np.full((rank + 1, 2), rank + 1, FLOAT8))
+    packed = complete(collectives.allgather_async(ADAPTER, [small], None, grouped=False)).numpy()
+    with pytest.raises(UsageError, match="float8_e5m2 cannot be reduced"):
+        reduced(driver, np.ones(3, FLOAT8))
     assert driver.violations() == ""
-    return total, gathered, given, kept, sent.numpy(), counts
+    assert packed.dtype == FLOAT8
+    moved = packed.astype(int).tolist()
+    return total, gathered, given, kept, sent.numpy(), counts, moved
 
 
 def test_every_collective_takes_and_returns_tensors_on_a_gpu():
     ranks = on_gpus(every_collective)
-    for rank, (total, gathered, given, kept, sent, counts) in enumerate(ranks):
+    for rank, (total, gathered, given, kept, sent, counts, moved) in enumerate(ranks):
         assert np.array_equal(total, 2 * np.arange(6.0).reshape(2, 3) + 1)
         assert gathered.tolist() == [[0, 0], [1, 1], [1, 1]]
         assert given.tolist() == [1.0]
         assert kept.tolist() == [[2.0, 2.0]] * (2 - rank)
         assert (sent.tolist(), counts) == ([rank, rank], [1, 1])
+        assert moved == [[1, 1], [2, 2], [2, 2]]
 
 
 def the_stream_waits():

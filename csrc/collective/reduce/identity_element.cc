@@ -35,7 +35,7 @@ void fill(ReduceOp op, uint8_t* out, size_t count) {
 }
 
 // By DType.
-constexpr std::array<void (*)(ReduceOp, uint8_t*, size_t), kDTypeCount> kFills = {
+constexpr std::array<void (*)(ReduceOp, uint8_t*, size_t), kReducedDTypeCount> kFills = {
     fill<bool>,    fill<uint8_t>, fill<int8_t>,          fill<int16_t>,
     fill<int32_t>, fill<int64_t>, fill<float, &to_half>, fill<float, &to_bfloat16>,
     fill<float>,   fill<double>,  fill<uint16_t>};

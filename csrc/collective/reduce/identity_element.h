@@ -14,6 +14,8 @@ namespace hvdtune {
 //
 // They are identity elements before scaling: a prescale other than 1 changes that for product,
 // and a negative one for min and max.
+//
+// REQUIRES: is_reducible(dtype).
 void fill_identity(DType dtype, ReduceOp op, uint8_t* out, size_t count);
 
 }  // namespace hvdtune

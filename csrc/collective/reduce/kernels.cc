@@ -218,7 +218,7 @@ constexpr void fill(Kernels (&row)[kReduceOpCount]) {
 }
 
 struct Table {
-  Kernels rows[kDTypeCount][kReduceOpCount];
+  Kernels rows[kReducedDTypeCount][kReduceOpCount];
 
   constexpr Table() : rows{} {
     // For 0 and 1: sum and average are "or", which is max; product is "and", which is min.

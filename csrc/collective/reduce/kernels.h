@@ -26,7 +26,7 @@ struct Kernels {
   void (*pair)(const void* a, const void* b, void* out, void* also, size_t count, int divisor);
 };
 
-// The set for this processor.
+// The set for this processor. REQUIRES: is_reducible(dtype), in each of these.
 const Kernels& kernels_for(DType dtype, ReduceOp op);
 
 // One per instruction set, from kernels.cc compiled with other flags; the last two exist on x86-64

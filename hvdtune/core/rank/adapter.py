@@ -26,7 +26,7 @@ class OnGpu:
 class Buffer:
     """Memory of one contiguous tensor, and who keeps it alive.
 
-    `dtype` is a NumPy name or "bfloat16"; `shape` is in elements, () for a scalar. `gpu` is None
+    `dtype` is a name of NumPy or ml_dtypes; `shape` is in elements, () for a scalar. `gpu` is None
     for host memory.
     """
 

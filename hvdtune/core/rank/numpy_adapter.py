@@ -22,8 +22,12 @@ DTYPES: Final = (
     "bfloat16",
     "float32",
     "float64",
+    "float8_e4m3fn",
+    "float8_e5m2",
+    "float8_e4m3fnuz",
+    "float8_e5m2fnuz",
 )
-"""What can be combined, by NumPy's names; its bfloat16 is that of ml_dtypes."""
+"""What can be sent, by the names of NumPy and ml_dtypes. The core reduces all but float8."""
 
 Array = np.ndarray[Any, Any]
 
@@ -55,9 +59,9 @@ class ArrayAdapter:
 
 
 def require_dtype(name: str) -> None:
-    """Raises UsageError for what cannot be combined."""
+    """Raises UsageError for what cannot be sent."""
     if name not in DTYPES:
-        raise UsageError(f"{name} cannot be combined; supported are {', '.join(DTYPES)}")
+        raise UsageError(f"{name} cannot be sent; supported are {', '.join(DTYPES)}")
 
 
 ADAPTER: Final = ArrayAdapter()

@@ -187,6 +187,8 @@ void with_type(DType dtype, Body body) {
       return body(float{});
     case DType::kFloat64:
       return body(double{});
+    default:
+      CHECK(is_reducible(dtype));
   }
 }
 

@@ -29,7 +29,7 @@ class Cases {
     Case c;
     c.seed = random_() % 100'000;
     c.chunk_bytes = std::array<size_t, 3>{4096, 65536, 65536 * 2 + 64}[random_() % 3];
-    c.reduction.dtype = static_cast<DType>(random_() % kDTypeCount);
+    c.reduction.dtype = static_cast<DType>(random_() % kReducedDTypeCount);
     c.reduction.op = static_cast<ReduceOp>(random_() % (kReduceOpCount - 1));  // but Adasum
     if (!exists(c.reduction)) c.reduction.op = ReduceOp::kSum;
     c.reduction.ranks = ranks;
@@ -104,7 +104,7 @@ TEST(every_type_and_operation_is_reduced_on_two_hosts_of_two_ranks) {
   for (const bool shared_memory : {true, false}) {
     World world(4, 2, shared_memory);
     Set set(world, all(4));
-    for (int dtype = 0; dtype < kDTypeCount; ++dtype) {
+    for (int dtype = 0; dtype < kReducedDTypeCount; ++dtype) {
       for (int op = 0; op < kReduceOpCount - 1; ++op) {
         Case c;
         if (!exists({static_cast<DType>(dtype), static_cast<ReduceOp>(op)})) continue;

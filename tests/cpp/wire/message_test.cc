@@ -138,6 +138,20 @@ TEST(enumerators_out_of_range_are_refused) {
   }
 }
 
+// The loops of reductions have no entry for them.
+TEST(a_reduction_of_a_type_that_is_only_moved_is_refused) {
+  Announce announce;
+  announce.requests = {{sample_request("t"), {0}}};
+  Request& request = announce.requests[0].request;
+  request.tensors = {{DType::kFloat8E5m2, {5}}};
+  for (const OpType op : {OpType::kAllreduce, OpType::kReducescatter}) {
+    request.op = op;
+    CHECK_THROWS(ErrorCode::kInternal, decode_announce(encode(announce)));
+  }
+  request.op = OpType::kAllgather;
+  decode_announce(encode(announce));
+}
+
 // Encoding would take the last for the largest.
 TEST(cache_numbers_out_of_order_are_refused) {
   std::vector<uint8_t> bytes = encode(sample_announce());

@@ -9,7 +9,7 @@ using namespace hvdtune::testing;
 TEST(a_neutral_contribution_changes_no_result) {
   constexpr ReduceOp kFolds[] = {ReduceOp::kSum, ReduceOp::kMin, ReduceOp::kMax,
                                  ReduceOp::kProduct};
-  for (int d = 0; d < kDTypeCount; ++d) {
+  for (int d = 0; d < kReducedDTypeCount; ++d) {
     const auto dtype = static_cast<DType>(d);
     const size_t element = size_of(dtype);
     for (const ReduceOp op : kFolds) {

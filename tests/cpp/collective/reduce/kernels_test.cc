@@ -119,7 +119,7 @@ void check_equal(DType dtype, ReduceOp op, const Inputs& inputs, size_t count,
 }  // namespace
 
 TEST(all_instruction_sets_give_the_same_bits) {
-  for (int d = 0; d < kDTypeCount; ++d) {
+  for (int d = 0; d < kReducedDTypeCount; ++d) {
     const auto dtype = static_cast<DType>(d);
     const Inputs inputs(dtype);
     for (int o = 0; o < kReduceOpCount; ++o) {
@@ -196,7 +196,7 @@ TEST(integers_that_are_scaled_beyond_their_range_saturate) {
 }
 
 TEST(nothing_beyond_the_count_is_written) {
-  for (int d = 0; d < kDTypeCount; ++d) {
+  for (int d = 0; d < kReducedDTypeCount; ++d) {
     const auto dtype = static_cast<DType>(d);
     const Inputs inputs(dtype);
     const Results results = run(kernels_for(dtype, ReduceOp::kSum), inputs, 33, {1.0, 1, 1.0});

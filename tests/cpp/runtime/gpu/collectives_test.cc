@@ -52,8 +52,9 @@ Values values_like(DType dtype, size_t count, Value value) {
       return made<float>(dtype, count, [&](size_t i) { return static_cast<float>(value(i)); });
     case DType::kFloat64:
       return made<double>(dtype, count, [&](size_t i) { return value(i); });
+    default:  // any bytes
+      return made<uint8_t>(dtype, count, [&](size_t i) { return static_cast<uint8_t>(value(i)); });
   }
-  return {};
 }
 
 // Sums and products of these are exact in every type, in any order, and the averages of two ranks.
@@ -199,8 +200,10 @@ TEST(a_broadcast_gives_all_what_its_root_has) {
   job.each([](Runtime& runtime, const Device& device, int rank) {
     Request request = request_of(OpType::kBroadcast, "b");
     request.root = 2;
-    const Values mine = simple(DType::kBfloat16, 11, rank);
-    CHECK(run_one(runtime, device, request, mine) == simple(DType::kBfloat16, 11, 2).bytes);
+    for (const DType dtype : {DType::kBfloat16, DType::kFloat8E4m3fn}) {
+      const Values mine = simple(dtype, 11, rank);
+      CHECK(run_one(runtime, device, request, mine) == simple(dtype, 11, 2).bytes);
+    }
   });
 }
 
