@@ -29,7 +29,7 @@ def phase_table(trace: Trace) -> pd.DataFrame:
         the time the rank recorded), spans.
     """
     rows = []
-    for rank, events in trace.events.groupby("rank"):
+    for rank, events in breakdown.of_each_rank(trace.events):
         recorded = int(events["end_ns"].max() - events["begin_ns"].min())
         for phase, kinds in PHASES.items():
             spans = events[events["kind"].isin(kinds)]

@@ -130,16 +130,19 @@ def exposed_ms(steps: Sequence[Step], rules: Rules, model: CostModel) -> Floats:
 
 def steps_of(events: pd.DataFrame, wanted: Sequence[int]) -> list[Step]:
     """The steps of these numbers, as replay needs them; those without collectives are left out."""
-    asked = announced_by_all(events)
+    asked = announced_by_all(events, ("rank", "name", "begin_ns", "seq", "key"))
     marks = events[events["kind"] == "STEP"]
-    asked["step"] = _step_numbers(asked, marks)
+    step, key = _step_numbers(asked, marks), asked["key"].to_numpy()
     # A collective belongs to the first step in which a rank announced it.
-    known = asked["step"].where(asked["step"] >= 0)
-    asked["step"] = known.groupby(asked["key"]).transform("min")
-    done = _done(events)
+    none = np.iinfo(np.int64).max
+    first_step = np.full(int(key.max(initial=-1)) + 1, none)
+    np.minimum.at(first_step, key, np.where(step >= 0, step, none))
+    chosen = np.flatnonzero(np.isin(first_step, wanted)[key])
+    asked = asked.take(chosen).assign(step=first_step[key[chosen]])
+    done = _done(events, asked["seq"].unique())
     first = marks.groupby("seq")["begin_ns"].min()
     result = []
-    for number, rows in asked[asked["step"].isin(wanted)].groupby("step"):
+    for number, rows in asked.groupby("step"):
         times = rows.pivot_table(index="rank", columns="key", values="begin_ns")
         times = times[times.max().sort_values(kind="stable").index]
         about = rows.drop_duplicates("key").set_index("key").loc[times.columns]
@@ -155,9 +158,10 @@ def steps_of(events: pd.DataFrame, wanted: Sequence[int]) -> list[Step]:
     return result
 
 
-def _done(events: pd.DataFrame) -> pd.DataFrame:
-    """Bytes and kind of each collective, by name and number: the same on all ranks."""
-    rows = events[events["kind"].isin(COLLECTIVES)].drop_duplicates(["name", "seq"])
+def _done(events: pd.DataFrame, numbers: NDArray[np.int64]) -> pd.DataFrame:
+    """Bytes and kind of each collective of these numbers, by name and number: the same on all."""
+    rows = events[events["kind"].isin(COLLECTIVES) & events["seq"].isin(numbers)]
+    rows = rows.drop_duplicates(["name", "seq"])
     values = {"bytes": rows["arg"].to_numpy(), "fusible": (rows["kind"] == "ALLREDUCE").to_numpy()}
     return pd.DataFrame(values, index=pd.MultiIndex.from_frame(rows[["name", "seq"]]))
 
@@ -229,7 +233,7 @@ def _fit(alike: pd.DataFrame, reply_ms: float) -> CostModel:
 
 def _shortest_reply_ms(events: pd.DataFrame) -> float:
     """From the last announcement to the response, when nothing is in its way."""
-    asked = announced_by_all(events)
+    asked = announced_by_all(events, ("rank", "bucket", "end_ns", "all_ns"))
     replies = asked.groupby(["rank", "bucket"]).agg(
         all_ns=("all_ns", "max"), end_ns=("end_ns", "max")
     )

@@ -43,7 +43,8 @@ def _recorded(events: pd.DataFrame) -> pd.DataFrame:
 
 
 def _computed(events: pd.DataFrame, trace: HasEvents) -> pd.DataFrame:
-    announced = events[events["kind"] == "NEGOTIATE"]
+    columns = ["rank", "name", "seq", "begin_ns", "arg"]
+    announced = events.loc[events["kind"] == "NEGOTIATE", columns]
     # Ordered by begin, as the events are.
     announced = announced.assign(process_set=announced["arg"] // PROCESS_SET_UNIT)
     by_collective = announced.groupby(list(COLLECTIVE_KEY), observed=True)[["rank", "begin_ns"]]

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+_PART = 1 << 20
+
 
 def time_order(begin_ns: NDArray[Any], ties: Sequence[NDArray[Any]]) -> NDArray[np.intp]:
     """Indices that order by begin.
@@ -19,12 +21,30 @@ def time_order(begin_ns: NDArray[Any], ties: Sequence[NDArray[Any]]) -> NDArray[
     ordered = begin_ns[order]
     equal = ordered[1:] == ordered[:-1]
     del ordered
+    first = 0
+    while first < len(order):
+        # A part at a time, since each copies all columns; equal begins are never in two.
+        last = min(first + _PART, len(order))
+        while last < len(order) and equal[last - 1]:
+            apart = np.flatnonzero(~equal[last - 1 : last - 1 + _PART])
+            last = last + int(apart[0]) if len(apart) else min(last + _PART, len(order))
+        _order_ties(order[first:last], equal[first : last - 1], begin_ns, ties)
+        first = last
+    return order
+
+
+def _order_ties(
+    order: NDArray[np.intp],
+    equal: NDArray[np.bool_],
+    begin_ns: NDArray[Any],
+    ties: Sequence[NDArray[Any]],
+) -> None:
+    """Puts those of equal begins in order; `equal` is whether each begins with the one before."""
     tied = np.zeros(len(order), dtype=bool)
     tied[1:] |= equal
     tied[:-1] |= equal
     rows = order[tied]
     order[tied] = rows[np.lexsort([*(key[rows] for key in reversed(ties)), begin_ns[rows]])]
-    return order
 
 
 def slice_order(begin_ns: NDArray[Any], end_ns: NDArray[Any]) -> NDArray[np.intp] | None:

@@ -40,7 +40,7 @@ def align(fits: Mapping[int, ClockFit], columns: Mapping[int, Columns]) -> dict[
     free = [rank for rank in sorted(fits) if rank != 0 and not fits[rank].is_exact]
     if not free:
         return dict(fits)
-    ranks, places = _places([_links(rank, columns[rank]) for rank in sorted(fits)])
+    ranks, places = _places([(rank, _links(columns[rank])) for rank in sorted(fits)])
     if len(ranks) < 2:
         return dict(fits)
     clocks = _Clocks(fits, columns, ranks, places)
@@ -68,7 +68,10 @@ class _Cut:
 
 
 class _Clocks:
-    """Times of causes and effects by key and rank, and how they move with the clocks."""
+    """Times of causes and effects by key and rank, and how they move with the clocks.
+
+    They are computed a rank at a time from its events: of all ranks they are many.
+    """
 
     def __init__(
         self,
@@ -79,43 +82,67 @@ class _Clocks:
     ) -> None:
         self.fits = dict(fits)
         self.ranks = ranks
-        self._shown, self._since = [], []
-        origin = fits[self.ranks[0]].to_rank_0(columns[self.ranks[0]]["begin_ns"]).min()
-        for side in ("cause_ns", "effect_ns"):
-            shown, since = (np.full(places.shape, np.nan) for _ in range(2))
-            for index, rank in enumerate(self.ranks):
-                known = places[:, index] >= 0
-                rows = places[known, index]
-                own = columns[rank]["begin_ns"][rows]
-                # Differences are taken before float64 would round them.
-                shown[known, index] = fits[rank].to_rank_0(own) - origin
-                since[known, index] = own - fits[rank].reference_ns
-                if side == "effect_ns":  # an event keeps its duration
-                    shown[known, index] += columns[rank]["end_ns"][rows] - own
-            self._shown.append(shown)
-            self._since.append(since)
+        self._columns, self._places = columns, places
+        self._origin = fits[self.ranks[0]].to_rank_0(columns[self.ranks[0]]["begin_ns"]).min()
         # What a clock may be wrong by, and over which time a tilt of the same size shows.
         self._doubt = np.array([_doubt_ns(fits[rank]) for rank in self.ranks])
-        span = np.nanmax(self._since[1], axis=0) - np.nanmin(self._since[0], axis=0)
+        since = [self._times(index)[2] for index in range(len(ranks))]
+        span = np.array([np.nanmax(values) - np.nanmin(values) for values in since])
         spread = np.array([fits[rank].spread_ns for rank in self.ranks])
         self._scale = np.where(spread > 0, spread, np.maximum(10 * span, 1.0))
 
+    def _times(self, index: int, keys: slice = slice(None)) -> tuple[Floats, Floats, Floats]:
+        """When a rank's causes and effects are shown, and for how long its clock has run; in ns.
+
+        Those of a key that the rank does not have are NaN.
+        """
+        fit, columns = self.fits[self.ranks[index]], self._columns[self.ranks[index]]
+        rows = self._places[index, keys]
+        begin = columns["begin_ns"][rows]
+        # Differences are taken before float64 would round them.
+        cause = (fit.to_rank_0(begin) - self._origin).astype(np.float64)
+        effect = cause + (columns["end_ns"][rows] - begin)  # an event keeps its duration
+        since = (begin - fit.reference_ns).astype(np.float64)
+        for values in (cause, effect, since):
+            values[rows < 0] = np.nan
+        return cause, effect, since
+
     def worst(self, change: Floats) -> list[tuple[_Cut, float]]:
         """For each rank's effects, the one that comes most before its cause, and by how much."""
-        causes = self._shown[0] + change[:, 0] + change[:, 1] * self._since[0]
+        last, before_last, who = self._last_causes(change)
         found = []
         for index, (shift, tilt) in enumerate(change):
-            own = causes[:, index].copy()
-            causes[:, index] = np.nan
-            effects = self._shown[1][:, index] + shift + tilt * self._since[1][:, index]
-            with np.errstate(invalid="ignore"):
-                lacks = np.fmax.reduce(causes, axis=1) - effects
-            if not np.isnan(lacks).all():
-                key = int(np.nanargmax(lacks))
-                cut = _Cut(key, int(np.nanargmax(causes[key])), index)
-                found.append((cut, float(lacks[key])))
-            causes[:, index] = own
+            _, effects, since = self._times(index)
+            lacks = np.where(who == index, before_last, last) - (effects + shift + tilt * since)
+            if np.isnan(lacks).all():
+                continue
+            key = int(np.nanargmax(lacks))
+            cause = int(who[key]) if who[key] != index else self._other_cause(key, index, change)
+            found.append((_Cut(key, cause, index), float(lacks[key])))
         return found
+
+    def _last_causes(self, change: Floats) -> tuple[Floats, Floats, NDArray[np.int32]]:
+        """Of each key, when its last cause is, the last of all other ranks, and whose the last is;
+        NaN: there is none."""
+        last, before_last = (np.full(self._places.shape[1], np.nan) for _ in range(2))
+        who = np.full(self._places.shape[1], -1, np.int32)
+        for index, (shift, tilt) in enumerate(change):
+            causes, _, since = self._times(index)
+            causes = causes + shift + tilt * since
+            later = (causes > last) | (np.isnan(last) & ~np.isnan(causes))
+            before_last = np.where(later, last, np.fmax(before_last, causes))
+            last[later] = causes[later]
+            who[later] = index
+        return last, before_last, who
+
+    def _other_cause(self, key: int, but: int, change: Floats) -> int:
+        """The index of the rank with the last cause of a key, but for one rank."""
+        causes = np.full(len(self.ranks), np.nan)
+        for index, (shift, tilt) in enumerate(change):
+            if index != but:
+                cause, _, since = self._times(index, slice(key, key + 1))
+                causes[index] = float(cause[0] + shift + tilt * since[0])
+        return int(np.nanargmax(causes))
 
     def solve(self, cuts: list[_Cut], free: list[int]) -> Floats | None:
         """The least change within the cuts: (ranks, [shift in ns, tilt]); None: there is none."""
@@ -123,11 +150,15 @@ class _Clocks:
         matrix = np.zeros((len(cuts), 2 * len(free)))
         least = np.zeros(len(cuts))
         for row, cut in enumerate(cuts):
-            least[row] = self._shown[0][cut.key, cut.cause] - self._shown[1][cut.key, cut.effect]
-            for side, index, sign in ((1, cut.effect, 1.0), (0, cut.cause, -1.0)):
+            at_key = slice(cut.key, cut.key + 1)
+            cause, _, of_cause = self._times(cut.cause, at_key)
+            _, effect, of_effect = self._times(cut.effect, at_key)
+            least[row] = cause[0] - effect[0]
+            sides = (cut.effect, of_effect, 1.0), (cut.cause, of_cause, -1.0)
+            for index, since, sign in sides:
                 if (at := columns.get(self.ranks[index])) is None:
                     continue
-                tilt = self._since[side][cut.key, index] / self._scale[index]
+                tilt = since[0] / self._scale[index]
                 matrix[row, at : at + 2] += sign * self._doubt[index] * np.array([1.0, tilt])
         found = _least_distance(matrix, least + MARGIN_NS)
         if found is None:
@@ -161,7 +192,7 @@ def _doubt_ns(fit: ClockFit) -> float:
     return 1000 * max(fit.residual_us, fit.round_trip_us / 4, 1.0)
 
 
-def _links(rank: int, columns: Columns) -> dict[str, NDArray[Any]]:
+def _links(columns: Columns) -> dict[str, NDArray[Any]]:
     """Rows of events that begin with a cause and end with an effect; other ranks share the key."""
     same = ["bucket", "name", "seq"]
     rows = pd.DataFrame({column: columns[column] for column in ("kind", *same)})
@@ -176,10 +207,7 @@ def _links(rank: int, columns: Columns) -> dict[str, NDArray[Any]]:
             done.assign(phase=1),
         ]
     )
-    return {
-        "rank": np.full(len(links), rank, np.int32),
-        **{key: links[key].to_numpy(dtype) for key, dtype in _LINK.items()},
-    }
+    return {key: links[key].to_numpy(dtype) for key, dtype in _LINK.items()}
 
 
 # Of all ranks these are many: no column is wider than it must be.
@@ -193,27 +221,38 @@ _LINK = {
 _KEY = ("phase", "process_set", "name", "seq")
 
 
-def _places(parts: Sequence[dict[str, NDArray[Any]]]) -> tuple[list[int], NDArray[np.int32]]:
-    """The ranks that have links, and for each key a row, for each of them a column.
+def _places(
+    parts: Sequence[tuple[int, dict[str, NDArray[Any]]]],
+) -> tuple[list[int], NDArray[np.int32]]:
+    """The ranks that have links, and for each of them a row, for each key a column.
 
     It has the first event of the key on this rank; -1: none. The parts' columns are taken.
     """
-    table = {key: np.concatenate([part.pop(key) for part in parts]) for key in ("rank", *_LINK)}
-    ranks, column = np.unique(table.pop("rank"), return_inverse=True)
-    column = column.astype(np.int16 if len(ranks) < 1 << 15 else np.int32)
+    ranks = [rank for rank, part in parts if len(part["row"])]
     if len(ranks) < 2:
-        return ranks.tolist(), np.empty((0, len(ranks)), np.int32)
-    keys = [table[name] for name in _KEY]
-    order = np.lexsort(keys)
-    changes = np.zeros(max(len(order) - 1, 0), bool)
-    for values in keys:
-        changes |= np.diff(values[order]) != 0
-    key = np.empty(len(order), np.int32)
-    key[order] = np.concatenate((np.zeros(1, np.int32), np.cumsum(changes, dtype=np.int32)))
-    places = np.full((int(key.max()) + 1, len(ranks)), -1, np.int32)
-    # Backwards, so that what comes first stays.
-    places[key[::-1], column[::-1]] = table["row"][::-1]
-    return ranks.tolist(), places
+        return ranks, np.empty((len(ranks), 0), np.int32)
+    lengths = [len(part["row"]) for _, part in parts if len(part["row"])]
+    table = {key: np.concatenate([part.pop(key) for _, part in parts]) for key in _LINK}
+    key = _numbered([table.pop(name) for name in _KEY])
+    places = np.full((len(ranks), int(key.max()) + 1), -1, np.int32)
+    ends = np.cumsum(lengths)
+    for own, last, length in zip(places, ends, lengths, strict=True):
+        part = slice(last - length, last)
+        # Backwards, so that what comes first stays.
+        own[key[part][::-1]] = table["row"][part][::-1]
+    return ranks, places
+
+
+def _numbered(columns: Sequence[NDArray[Any]]) -> NDArray[np.int32]:
+    """A number for each row, from 0: the same for rows that are equal in all columns."""
+    order = np.lexsort(columns).astype(np.int32)
+    changes = np.zeros(len(order) - 1, bool)
+    for values in columns:
+        ordered = values[order]
+        changes |= ordered[1:] != ordered[:-1]
+    numbers = np.zeros(len(order), np.int32)
+    numbers[order[1:]] = np.cumsum(changes, dtype=np.int32)
+    return numbers
 
 
 def _least_distance(matrix: Floats, least: Floats) -> Floats | None:

@@ -34,6 +34,18 @@ _NO_RECORDS = np.empty(0, RECORD)
 
 Columns = dict[str, NDArray[Any]]
 
+_DTYPES = {
+    "rank": np.int32,
+    "kind": np.int8,
+    "name": np.int32,
+    "begin_ns": np.int64,
+    "end_ns": np.int64,
+    "seq": np.int64,
+    "bucket": np.uint32,
+    "arg": np.uint32,
+}
+assert _DTYPES.keys() == set(COLUMNS)
+
 
 def merge(paths: Iterable[Path | str], *, still_recorded: bool = False) -> Trace:
     """Read the files of a job's ranks, any number of them, and align their clocks.
@@ -86,14 +98,18 @@ def merge_files(read: dict[int, RankFile], warnings: list[str]) -> Trace:
     files = dict(sorted(read.items()))
     names: dict[str, int] = {"": 0}
     clocks = {}
+    # What several ranks have in memory at once may be large: their columns are parts of one table.
+    columns = _empty(sum(len(file.records) + len(file.carried) for file in files.values()))
     own: dict[int, Columns] = {}
-    parts = []
+    filled = 0
     for rank, file in files.items():
         warnings += file.warnings
-        columns = _decode(file, names, warnings)
+        decoded = _decode(file, names, warnings)
         read[rank] = files[rank] = replace(file, records=_NO_RECORDS, carried=_NO_RECORDS)
-        clocks[rank] = _clock_of(file, columns, files.get(0), warnings)
-        own[rank] = _without_carried_clocks(columns)
+        clocks[rank] = _clock_of(file, decoded, files.get(0), warnings)
+        own[rank] = _put(_without_carried_clocks(decoded), columns, filled)
+        filled += len(own[rank]["kind"])
+    del decoded, file
     clocks = align(clocks, own)
     warnings += [
         f"rank {rank}: its clock jumps, or drifts unevenly: some of its times are wrong by "
@@ -101,21 +117,20 @@ def merge_files(read: dict[int, RankFile], warnings: list[str]) -> Trace:
         for rank, fit in clocks.items()
         if fit.violation_us > 0
     ]
-    for rank, file in files.items():
-        columns = own[rank]
-        begin = clocks[rank].to_rank_0(columns["begin_ns"])
-        columns["end_ns"] = begin + (columns["end_ns"] - columns["begin_ns"])
-        columns["begin_ns"] = begin
-        parts.append(columns)
-        if file.dropped:
+    for rank, part in own.items():
+        begin = clocks[rank].to_rank_0(part["begin_ns"])
+        part["end_ns"][:] = begin + (part["end_ns"] - part["begin_ns"])
+        part["begin_ns"][:] = begin
+        if dropped := files[rank].dropped:
             warnings.append(
-                f"rank {rank} dropped {counted(file.dropped, 'record')}: its buffer was full"
+                f"rank {rank} dropped {counted(dropped, 'record')}: its buffer was full"
             )
+    del part
+    own.clear()
+    columns = {key: values[:filled] for key, values in columns.items()}
     missing = set(range(max(_size(file) for file in files.values()))) - set(files)
     if missing:
         warnings.append(f"no timeline of rank {', '.join(map(str, sorted(missing)))}")
-    own.clear()
-    columns = {key: np.concatenate([part.pop(key) for part in parts]) for key in COLUMNS}
     origin = int(columns["begin_ns"].min()) if len(columns["begin_ns"]) else 0
     columns["begin_ns"] -= origin
     columns["end_ns"] -= origin
@@ -146,6 +161,19 @@ def _size(file: RankFile) -> int:
     # A size that no job has would make an endless list of missing ranks.
     size = file.metadata.get("size", 0)
     return size if isinstance(size, int) and 0 <= size <= 1_000_000 else 0
+
+
+def _empty(count: int) -> Columns:
+    """Room for the columns of so many records; not all of it need be used."""
+    return {key: np.empty(count, dtype) for key, dtype in _DTYPES.items()}
+
+
+def _put(part: Columns, columns: Columns, at: int) -> Columns:
+    """Copies rows into the columns; returns them where they are then."""
+    places = slice(at, at + len(part["kind"]))
+    for key, values in part.items():
+        columns[key][places] = values
+    return {key: columns[key][places] for key in part}
 
 
 def _decode(file: RankFile, names: dict[str, int], warnings: list[str]) -> Columns:
@@ -187,7 +215,7 @@ def _decode(file: RankFile, names: dict[str, int], warnings: list[str]) -> Colum
 def _global_names(
     ids: NDArray[Any], file: RankFile, names: dict[str, int], warnings: list[str]
 ) -> NDArray[np.int32]:
-    used, inverse = np.unique(ids, return_inverse=True)
+    used = np.unique(ids)
     codes = np.empty(len(used), np.int32)
     lost = 0
     for index, name in enumerate(used.tolist()):
@@ -196,7 +224,7 @@ def _global_names(
         codes[index] = names.setdefault(f"#{name}" if text is None else text, len(names))
     if lost:
         warnings.append(f"{file.path}: {counted(lost, 'name')} lost, for which numbers stand")
-    return codes[inverse]
+    return codes[np.searchsorted(used, ids)]
 
 
 def _decode_offsets(columns: Columns) -> None:

@@ -1,6 +1,7 @@
 """What each metric says of jobs whose times are known."""
 
 import dataclasses
+import tracemalloc
 from types import ModuleType
 
 import numpy as np
@@ -251,3 +252,12 @@ def test_steps_that_a_rank_lacks_are_left_out() -> None:
     assert 30 not in set(kept["step"])
     assert kept["step"].min() == 5
     assert np.isfinite(kept["step_ms"]).all()
+
+
+def test_the_breakdown_takes_less_memory_than_the_events() -> None:
+    events = Training([1.0] * 16, steps=200).trace().events
+    tracemalloc.start()
+    breakdown.table(events)
+    peak = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert peak < events.memory_usage().sum()

@@ -39,7 +39,7 @@ def _long_cycle(evidence: TraceEvidence) -> Iterator[TraceFinding]:
         return
     shorter = replace(rules, cycle_time_ms=DEFAULT_CYCLE_TIME_MS)
     cost = evidence.saved(evidence.replayed, shorter)
-    asked = announced_by_all(evidence.events)
+    asked = announced_by_all(evidence.events, ("end_ns", "all_ns"))
     response_ms = (asked["end_ns"] - asked["all_ns"]).clip(lower=0) / 1e6
     yield TraceFinding(
         kind="long-cycle",
@@ -60,10 +60,10 @@ def _long_cycle(evidence: TraceEvidence) -> Iterator[TraceFinding]:
 
 
 def _cold_cache(evidence: TraceEvidence) -> Iterator[TraceFinding]:
-    asked = announced_by_all(evidence.events)
-    numbers = evidence.busy.index
-    first = evidence.steps["begin_ns"].min() if len(numbers) else 0
-    warm = asked[asked["begin_ns"] >= first]
+    events = evidence.events
+    first = evidence.steps["begin_ns"].min() if len(evidence.busy) else 0
+    is_warm = (events["kind"] == "NEGOTIATE") & (events["begin_ns"] >= first)
+    warm = events.loc[is_warm, ["rank", "name", "arg"]]
     misses = 100 * float((warm["arg"] % 2 == 0).mean()) if len(warm) else 0.0
     if misses < FEW_HITS_PERCENT:
         return

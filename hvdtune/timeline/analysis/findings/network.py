@@ -17,7 +17,7 @@ from hvdtune.timeline.analysis.findings.finding import (
     TraceFinding,
     cost_of,
 )
-from hvdtune.timeline.analysis.metrics.breakdown import spans_of
+from hvdtune.timeline.analysis.metrics.breakdown import of_each_rank, spans_of
 from hvdtune.timeline.analysis.metrics.critical_path import path_rows
 from hvdtune.timeline.model.intervals import covered_ns, covered_within
 
@@ -61,7 +61,7 @@ def exchange_share(evidence: TraceEvidence) -> float:
     """Which part of the time in buckets is exchanges with other hosts, those hidden by computing
     included."""
     shares = []
-    for _, events in evidence.events.groupby("rank"):
+    for _, events in of_each_rank(evidence.events):
         exchange, bucket = (
             covered_ns(*spans_of(events, (kind,))) for kind in ("EXCHANGE", "BUCKET")
         )

@@ -70,8 +70,8 @@ def bucket_table(events: pd.DataFrame) -> pd.DataFrame:
         Columns rank, bucket, begin_ns, end_ns, lasted_ns, tensors, bytes, reason, operation.
     """
     rows = events[events["kind"] == "BUCKET"]
-    inside = events[events["kind"].isin(COLLECTIVES)]
-    operation = inside.groupby(["rank", "bucket"])["kind"].first()
+    inside = events.loc[events["kind"].isin(COLLECTIVES), ["rank", "bucket", "kind"]]
+    operation = inside.drop_duplicates(["rank", "bucket"]).set_index(["rank", "bucket"])["kind"]
     keys = pd.MultiIndex.from_frame(rows[["rank", "bucket"]])
     return pd.DataFrame(
         {

@@ -5,6 +5,8 @@ something else is taken away, and `off_processor_ms` of it is time in which the 
 nor could have: idle, or waiting for a device.
 """
 
+from collections.abc import Iterator, Sequence
+
 import numpy as np
 import pandas as pd
 
@@ -15,6 +17,7 @@ from hvdtune.timeline.model.schema import (
     COLLECTIVES,
     GARBAGE,
     INPUT,
+    KIND_NAMES,
     PROCESS_SET_UNIT,
     Ints,
 )
@@ -80,8 +83,10 @@ def table(events: pd.DataFrame, *, from_waits: bool = False) -> pd.DataFrame:
         but other threads did); compute_ms (the rest); communicate_ms (a bucket was under way,
         hidden or not); ran_ms (NaN: not recorded) and off_processor_ms.
     """
-    asked = announced_by_all(events)
-    parts = [_of_rank(own, asked, from_waits=from_waits) for _, own in events.groupby("rank")]
+    asked = announced_by_all(events, ("rank", "begin_ns", "all_ns"))
+    parts = (
+        _of_rank(rank, own, asked, from_waits=from_waits) for rank, own in of_each_rank(events)
+    )
     rows = [part for part in parts if len(part)]
     if not rows:
         return pd.DataFrame({name: np.empty(0) for name in COLUMNS})
@@ -128,39 +133,60 @@ def steady(breakdown: pd.DataFrame) -> pd.DataFrame:
     return breakdown[breakdown["step"].isin(steps[new:])]
 
 
-def announced_by_all(events: pd.DataFrame) -> pd.DataFrame:
+def of_each_rank(rows: pd.DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:
+    """Each rank and its rows, in their order; `groupby` would copy all of a large table at once."""
+    ranks = rows["rank"].to_numpy()
+    order = np.argsort(ranks, kind="stable").astype(np.int32)
+    ordered = ranks[order]
+    starts = np.flatnonzero(ordered[1:] != ordered[:-1]) + 1
+    del ordered
+    for part in np.split(order, starts):
+        if len(part):
+            yield int(ranks[part[0]]), rows.take(part)
+
+
+def announced_by_all(events: pd.DataFrame, keep: Sequence[str]) -> pd.DataFrame:
     """Return when each rank announced each collective, and when the last of all did.
 
+    Args:
+        events: see `schema.Trace`.
+        keep: the columns that are needed, since there may be many rows.
+
     Returns:
-        Rows of NEGOTIATE events with columns process_set, key (a number per collective), all_ns and
-        last_rank added.
+        These columns of the NEGOTIATE events; they have, too, key (a number per collective, from
+        0), all_ns and last_rank.
     """
-    rows = events[events["kind"] == "NEGOTIATE"].copy()
-    rows["process_set"] = rows["arg"] // PROCESS_SET_UNIT
-    begin = rows["begin_ns"].to_numpy()
-    parts = (rows["seq"].to_numpy(), rows["process_set"].to_numpy(), rows["name"].cat.codes)
-    order = np.lexsort((begin, *parts))
+    rows = np.flatnonzero(events["kind"].cat.codes.to_numpy() == KIND_NAMES.index("NEGOTIATE"))
+    begin, ranks = (events[column].to_numpy()[rows] for column in ("begin_ns", "rank"))
+    parts = [events["seq"].to_numpy()[rows], events["name"].cat.codes.to_numpy()[rows]]
+    parts.insert(1, events["arg"].to_numpy()[rows] // PROCESS_SET_UNIT)
+    order = np.lexsort((begin, *parts)).astype(np.int32)
     changes = np.zeros(max(len(order) - 1, 0), bool)
     for part in parts:
-        changes |= np.diff(np.asarray(part)[order]) != 0
-    key = np.concatenate((np.zeros(min(len(order), 1), np.int64), np.cumsum(changes)))
+        ordered = part[order]
+        changes |= ordered[1:] != ordered[:-1]
+    parts.clear()
     last = order[np.flatnonzero(np.concatenate((changes, np.ones(min(len(order), 1), bool))))]
-    for column, values in (("all_ns", begin), ("last_rank", rows["rank"].to_numpy())):
-        filled = np.empty(len(order), np.int64)
-        filled[order] = values[last][key]
-        rows[column] = filled
-    keys = np.empty(len(order), np.int64)
-    keys[order] = key
-    rows["key"] = keys
-    return rows
+    key = np.zeros(len(order), np.int32)
+    key[order[1:]] = np.cumsum(changes, dtype=np.int32)
+    del order, changes
+    last_of = last[key]
+    found = {"all_ns": begin, "last_rank": ranks}
+    columns = {
+        column: found[column][last_of] if column in found else events[column].array[rows]
+        for column in keep
+        if column != "key"
+    }
+    return pd.DataFrame(columns | ({"key": key} if "key" in keep else {}), copy=False)
 
 
-def _of_rank(own: pd.DataFrame, asked: pd.DataFrame, *, from_waits: bool) -> pd.DataFrame:
+def _of_rank(
+    rank: int, own: pd.DataFrame, asked: pd.DataFrame, *, from_waits: bool
+) -> pd.DataFrame:
     steps = own[own["kind"] == "STEP"].sort_values("begin_ns")
     begin, end = steps["begin_ns"].to_numpy(), steps["end_ns"].to_numpy()
     if len(begin) == 0:
         return pd.DataFrame(columns=list(COLUMNS))
-    rank = int(own["rank"].iloc[0])
     bucket = spans_of(own, ("BUCKET",))
     announced = asked[asked["rank"] == rank]
     lacking = announced["begin_ns"].to_numpy(), announced["all_ns"].to_numpy()

@@ -18,7 +18,7 @@ def table(events: pd.DataFrame) -> pd.DataFrame:
         others (announced here until announced everywhere), response (until this rank heard so) and
         queue (until the bucket began).
     """
-    asked = announced_by_all(events)
+    asked = announced_by_all(events, ("rank", "begin_ns", "end_ns", "all_ns"))
     asked["others"] = (asked["all_ns"] - asked["begin_ns"]) / 1e6
     asked["response"] = (asked["end_ns"] - asked["all_ns"]).clip(lower=0) / 1e6
     queued = events[events["kind"] == "QUEUE"]

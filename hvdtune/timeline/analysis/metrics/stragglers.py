@@ -110,7 +110,7 @@ def waits_for(events: pd.DataFrame, breakdown: pd.DataFrame) -> pd.DataFrame:
     Returns:
         A row per rank that waits, a column per rank that announced last.
     """
-    asked = announced_by_all(events)
+    asked = announced_by_all(events, ("rank", "begin_ns", "all_ns", "last_rank"))
     ranks = sorted(breakdown["rank"].unique().tolist())
     result = pd.DataFrame(0.0, index=ranks, columns=ranks)
     for rank in ranks:

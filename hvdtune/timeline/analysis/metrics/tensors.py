@@ -48,7 +48,8 @@ def tensor_table(trace: Trace) -> pd.DataFrame:
     # By numbers: pandas cannot always join groups of many categories with others.
     texts = trace.events["name"].cat.categories
     events = trace.events.assign(name=trace.events["name"].cat.codes)
-    done = events[events["kind"].isin(COLLECTIVES)]
+    columns = ["rank", "name", "kind", "seq", "bucket", "arg", "end_ns"]
+    done = events.loc[events["kind"].isin(COLLECTIVES), columns]
     by_tensor = done.groupby("name")
     table = pd.DataFrame(
         {
@@ -60,7 +61,7 @@ def tensor_table(trace: Trace) -> pd.DataFrame:
     moves = table["operation"].map({kind: KINDS[kind].on_link != (0, 0) for kind in COLLECTIVES})
     table["bytes"] = table["bytes"].where((table["bytes"] > 0) | ~moves.astype(bool))
     for phase, kinds in _TENSOR_PHASES.items():
-        spans = events[events["kind"].isin(kinds)]
+        spans = events.loc[events["kind"].isin(kinds), ["name", "begin_ns", "end_ns"]]
         lasted = (spans["end_ns"] - spans["begin_ns"]) / 1000
         by_name = lasted.groupby(spans["name"])
         for percent in (50, 95):
