@@ -38,7 +38,7 @@ from hvdtune.dashboard.live import Attached, Live
 from hvdtune.dashboard.pages import PAGES
 from hvdtune.dashboard.routes import add_routes
 from hvdtune.dashboard.runs import Runs
-from hvdtune.dashboard.server import Server
+from hvdtune.dashboard.server import Server, return_freed_memory
 from hvdtune.dashboard.shell import PageAddress, link, shell
 from hvdtune.errors import UsageError
 
@@ -64,6 +64,7 @@ def serve(
     """
     if not paths and attached is None:
         raise UsageError("no trace to show: name a trace or a run folder")
+    return_freed_memory()
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(contextlib.closing(_listen(host, port)))
         bound = listener.getsockname()[1]

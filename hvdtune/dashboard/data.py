@@ -1,10 +1,11 @@
 """What the pages know of one run: its trace, what follows from it, and its study."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
-from functools import cached_property
+import threading
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from functools import cached_property, wraps
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import pandas as pd
@@ -23,14 +24,29 @@ from hvdtune.timeline.model.job_metadata import JobMetadata, job_metadata_of
 from hvdtune.timeline.model.schema import COLLECTIVES, COLUMNS
 from hvdtune.timeline.reading.opening import open_light
 
+_T = TypeVar("_T")
+
+
+def _computed_alone(compute: Callable[[Any], _T]) -> cached_property[_T]:
+    """A `cached_property` of a `RunView` that waits until no other is computed."""
+
+    @wraps(compute)
+    def computed(run: "RunView") -> _T:
+        with run.computing:
+            known = vars(run)
+            found: _T = known[name] if (name := compute.__name__) in known else compute(run)
+            return found
+
+    return cached_property(computed)
+
 
 @dataclass(frozen=True)
 class RunView:
     """One run as the pages show it; what they need of its trace is computed once, when asked for.
 
     `link_gbps` is what a link between hosts can carry, in 10^9 bit/s, if somebody said so; `path`
-    is what its trace was opened from. Two requests at once may both compute a part, with the same
-    result.
+    is what its trace was opened from. Of several requests at once, one computes a part at a time:
+    each part may need much memory for a moment.
     """
 
     title: str
@@ -39,35 +55,38 @@ class RunView:
     link_gbps: float | None = None
     membership: MembershipFrames | None = None
     path: Path | None = None
+    computing: threading.RLock = field(
+        default_factory=threading.RLock, init=False, repr=False, compare=False
+    )
 
-    @cached_property
+    @_computed_alone
     def summary(self) -> Mapping[str, Any]:
         """See `phases.summary`."""
         return summary(self.trace)
 
-    @cached_property
+    @_computed_alone
     def whole_trace(self) -> Trace:
         """The trace with its slices, which takes several times the memory of `trace`."""
         assert self.path is not None
         return open_trace(self.path)
 
-    @cached_property
+    @_computed_alone
     def job(self) -> JobMetadata:
         """The metadata of the job, as far as the trace and its study have it."""
         tuned = self.study is not None and not self.study.trials.empty
         return replace(job_metadata_of(self.trace, self.link_gbps), was_tuned=tuned)
 
-    @cached_property
+    @_computed_alone
     def answer(self) -> Answer:
         """Why it is slow."""
         return why(self.trace, self.job)
 
-    @cached_property
+    @_computed_alone
     def arrivals(self) -> Arrivals | None:
         """Who announced last, of a trace that says it and has no announcements of all ranks."""
         return arrivals_of(self.trace)
 
-    @cached_property
+    @_computed_alone
     def steps(self) -> pd.DataFrame:
         """The breakdown of its steps, from wait to wait, without the first ones.
 
@@ -77,13 +96,13 @@ class RunView:
         events = self.trace.events.iloc[:0] if self.arrivals is not None else self.trace.events
         return breakdown.steady_steps(events)
 
-    @cached_property
+    @_computed_alone
     def critical_steps(self) -> pd.DataFrame:
         """The critical path: of each step the row of its slowest rank, in order of time."""
         rows = critical_path.path_rows(self.steps)
         return rows.sort_values("begin_ns", ignore_index=True)
 
-    @cached_property
+    @_computed_alone
     def step_spans(self) -> pd.DataFrame:
         """By the number of each of `steps`: first_ns and last_ns over all ranks, slowest_ms."""
         by_step = self.steps.groupby("step")
@@ -92,18 +111,18 @@ class RunView:
         )
         return spans.set_index(spans.index.astype("int64"))
 
-    @cached_property
+    @_computed_alone
     def typical_step(self) -> int | None:
         """The number of the step whose slowest rank takes the median; None: there are no steps."""
         order = self.step_spans["slowest_ms"].sort_values(kind="stable").index
         return int(order[(len(order) - 1) // 2]) if len(order) else None
 
-    @cached_property
+    @_computed_alone
     def quantities(self) -> Mapping[str, float]:
         """See `quantities.measure`."""
         return measure(self.steps)
 
-    @cached_property
+    @_computed_alone
     def tensors(self) -> list[str]:
         """Every tensor of the trace in order of first appearance."""
         events = self.trace.events
@@ -115,7 +134,7 @@ class RunView:
         """Whether its trace does not say which tensors its collectives are about."""
         return bool(self.trace.meta.get("unnamed_tensors"))
 
-    @cached_property
+    @_computed_alone
     def ranks(self) -> list[int]:
         """Ranks with at least one event or metadata, ascending."""
         known = {int(rank) for rank in self.trace.meta.get("ranks", {})}
@@ -127,7 +146,7 @@ class RunView:
         """Computes what the first look at the timeline needs, so that it need not wait."""
         _ = self.tensors, self.ranks, self.swimlane.last_ns
 
-    @cached_property
+    @_computed_alone
     def swimlane(self) -> Swimlane:
         """The lanes of its timeline."""
         return Swimlane.of(self.trace)

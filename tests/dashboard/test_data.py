@@ -1,4 +1,5 @@
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from hvdtune.dashboard.shell import PageAddress
 from hvdtune.dashboard.tiles import TileWindow
 from hvdtune.errors import TraceFormatError, UsageError
 from hvdtune.timeline import write_chrome
-from hvdtune.timeline.analysis.metrics import critical_path
+from hvdtune.timeline.analysis.metrics import breakdown, critical_path
 from tests.kit.flight_recorder import entry
 from tests.kit.flight_recorder import write as write_dumps
 from tests.kit.horovod_timeline import write_horovod_timeline
@@ -32,6 +33,20 @@ def test_tensors_ranks_and_hosts_are_named():
     assert HOSTILE in run.tensors
     assert run.ranks == [0, 1, 2]
     assert hosts_of(run.trace) == ["node-0", "node-1", "node-2"]
+
+
+def test_parts_of_a_run_are_computed_one_at_a_time(monkeypatch):
+    run = RunView("run", training_trace(ranks=2, tensors=4))
+    steady_steps, others_may = breakdown.steady_steps, []
+
+    def steps(events):
+        with ThreadPoolExecutor(1) as pool:
+            others_may.append(pool.submit(run.computing.acquire, blocking=False).result())
+        return steady_steps(events)
+
+    monkeypatch.setattr(breakdown, "steady_steps", steps)
+    assert run.steps is run.steps
+    assert others_may == [False]
 
 
 def test_the_critical_path_is_through_the_ranks_that_stats_names(monkeypatch):

@@ -1,7 +1,10 @@
 """Connections that take a place and ask for nothing."""
 
 import http.client
+import platform
 import socket
+import subprocess
+import sys
 import threading
 import time
 
@@ -14,6 +17,23 @@ from hvdtune.dashboard.runs import Runs
 from hvdtune.dashboard.server import Server
 
 from .synthetic import training_trace
+
+# Keeps what lies between large arrays, and says how much of these is resident when they are freed.
+_FREED = """
+import numpy, resource
+from hvdtune.dashboard.server import return_freed_memory
+def resident():
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+return_freed_memory()
+numpy.ones(1 << 21)
+before, large, kept = resident(), [], []
+for _ in range(20):
+    large.append(numpy.ones(1 << 20))
+    kept.append(numpy.ones(1 << 15))
+large.clear()
+print(resident() - before)
+"""
 
 
 @pytest.fixture
@@ -80,3 +100,11 @@ def test_who_says_nothing_more_is_hung_up_on(server, monkeypatch):
     monkeypatch.setattr(server_module._RequestHandler, "timeout", 0.05)
     with connected(server) as connection:
         assert connection.recv(1) == b""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="another C library")
+def test_what_large_arrays_took_goes_back_to_the_system():
+    told = subprocess.run(
+        [sys.executable, "-c", _FREED], capture_output=True, check=True, text=True
+    )
+    assert int(told.stdout) < 2 * 20 * (8 << 15)
