@@ -1,5 +1,6 @@
 """Two timelines under Compare, in a real browser."""
 
+import contextlib
 import json
 from urllib.parse import parse_qs, urlsplit
 
@@ -129,29 +130,76 @@ def test_lanes_are_pinned_in_both(timelines):
     assert "pin=" not in page.url
 
 
-def test_lanes_of_the_second_are_in_the_order_of_the_first(browser, tmp_path):
-    runs = []
-    for file, names in (("one", ("alpha", "beta")), ("two", ("beta", "alpha"))):
-        threads = [{"ph": "M", "name": "thread_name", "pid": 1, "tid": tid, "args": {"name": name}}
-                   for tid, name in enumerate(names)]  # fmt: skip
-        slices = [{"ph": "X", "name": f"of {name}", "pid": 1, "tid": tid, "ts": 0, "dur": 9}
-                  for tid, name in enumerate(names)]  # fmt: skip
-        (tmp_path / f"{file}.json").write_text(json.dumps({"traceEvents": threads + slices}))
-        runs.append(open_run(tmp_path / f"{file}.json"))
-    assert [[lane.label for lane in run.swimlane.lanes] for run in runs] == [
-        ["alpha", "beta"],
-        ["beta", "alpha"],
-    ]
+def write_threads(path, threads):
+    """A trace with slices, one inside the other, of threads: (rank, name, how deep)."""
+    events = []
+    for tid, (rank, name, deep) in enumerate(threads):
+        place = {"pid": rank, "tid": tid}
+        title = {"ph": "M", **place}
+        events += [
+            {**title, "name": "process_name", "args": {"name": f"rank {rank}"}},
+            {**title, "name": "thread_name", "args": {"name": name}},
+            *(
+                {"ph": "X", "name": f"of {name}", **place, "ts": k, "dur": 90 - 2 * k}
+                for k in range(deep)
+            ),
+        ]
+    path.write_text(json.dumps({"traceEvents": events}))
+    return open_run(path)
+
+
+@contextlib.contextmanager
+def side_by_side(browser, folder, *runs):
+    opened_runs = [write_threads(folder / f"{number}.json", run) for number, run in enumerate(runs)]
     with (
-        served(*runs) as origin,
+        served(*opened_runs) as origin,
         opened(browser, origin, "/compare?run=0&with=1") as (page, complaints),
     ):
         load(page)
+        yield page
+    assert complaints == []
+
+
+def test_lanes_of_the_second_are_in_the_order_of_the_first(browser, tmp_path):
+    runs = [(0, "alpha", 1), (0, "beta", 1)], [(0, "beta", 1), (0, "alpha", 1)]
+    with side_by_side(browser, tmp_path, *runs) as page:
         for name in ("alpha", "beta"):
             press(page, "second", "ArrowDown")
             wait_for_text(page, "second-status", f"of {name}, rank 0 {name}")
         assert {said["step"] for said in kept(page).values()} == {"start"}
-    assert complaints == []
+
+
+def rows_of(page, side):
+    """The names of lanes from top to bottom, of every third pixel."""
+    box = page.locator(f"#compare-{side}").bounding_box()
+    return page.evaluate(
+        """([id, height]) => { const canvas = document.getElementById(id), titles = [];
+        const { left, top } = canvas.getBoundingClientRect(), clientX = left + 9;
+        for (let clientY = top + 1; clientY < top + height; clientY += 3) {
+          canvas.dispatchEvent(new PointerEvent('pointermove', { clientX, clientY }));
+          titles.push(canvas.title);
+        }
+        return titles; }""",
+        [f"compare-{side}", box["height"]],
+    )
+
+
+def test_equal_lanes_stand_side_by_side_where_a_run_lacks_some(browser, tmp_path):
+    first = [(0, "alpha", 1), (0, "beta", 4), (2, "alpha", 1)]
+    second = [(0, "beta", 1), (0, "gamma", 3), (1, "delta", 1), (2, "alpha", 1)]
+    with side_by_side(browser, tmp_path, first, second) as page:
+        rows = {side: rows_of(page, side) for side in SIDES}
+        assert rows["first"] == rows["second"]
+        assert list(dict.fromkeys(filter(None, rows["first"]))) == [
+            "rank 0 alpha",
+            "rank 0 beta",
+            "rank 0 gamma",
+            "rank 1 delta",
+            "rank 2 alpha",
+        ]
+        for side, lacking, down in (("first", "rank 1 delta", 4), ("second", "rank 0 alpha", 1)):
+            press(page, side, *["ArrowDown"] * down)
+            wait_for_text(page, f"{side}-status", f"{lacking}: this run has no such lane")
 
 
 def test_a_timeline_is_asked_for_when_it_is_in_sight(visit, page):

@@ -8,6 +8,7 @@
   };
   // In pixels: of what is left of the lanes, above them, and of a lane.
   const SIZES = { GUTTER: 148, RULER: 34, BAND: 14, NOTES: 18, LANE: 18, COUNTER: 30, FOLDED: 5, ROW: 13, GAP: 3, RANK_GAP: 8 };
+  const ABSENT = "this run has no such lane";
   const SPAN_COLOR = "#d55e00";
   // Kinds of slices that only other programs record are like lanes of ours.
   const KIND_COLORS = { COPY: "pack", INPUT: "wait", READY: "negotiate" };
@@ -85,6 +86,6 @@
   }
 
   window.hvdtuneDrawing = {
-    COLORS, SIZES, SPAN_COLOR, KIND_COLORS, color_of_name, ink_on, fitted, in_words, read_tile,
+    ABSENT, COLORS, SIZES, SPAN_COLOR, KIND_COLORS, color_of_name, ink_on, fitted, in_words, read_tile,
   };
 })();

@@ -2,7 +2,7 @@
 // swimlane's class (see swimlane.js).
 (function () {
   "use strict";
-  const { in_words } = window.hvdtuneDrawing;
+  const { ABSENT, in_words } = window.hvdtuneDrawing;
   const { LANE, COUNTER, FOLDED, ROW, GAP, RANK_GAP } = window.hvdtuneDrawing.SIZES;
 
   const MOST = 50; // pinned or folded, that an address keeps; as in pages/timeline.py
@@ -36,6 +36,7 @@
 
     // Lanes from top to bottom.
     order() {
+      if (this.pair) this.pair.match();
       const lanes = this.tile ? this.tile.labels.map((_, lane) => lane) : [];
       const place = (lane) => this.config.pinned.indexOf(this.lane_key(lane));
       const pinned = lanes.filter((lane) => place(lane) >= 0).sort((a, b) => place(a) - place(b));
@@ -43,14 +44,22 @@
       return [...pinned, ...(this.pair ? this.pair.arranged(this, others) : others)];
     },
 
+    // Whether a lane is there only because the other of two that are compared has it.
+    is_absent(lane) { return lane >= this.tile.lanes; },
+
     height_of(lane) {
-      const [rank, , rows] = this.tile.labels[lane];
       if (this.is_folded(lane)) return FOLDED;
+      return Math.max(this.own_height_of(lane), this.pair ? this.pair.height_beside(this, lane) : 0);
+    },
+
+    own_height_of(lane) {
+      const [rank, , rows] = this.tile.labels[lane];
+      if (this.is_absent(lane)) return LANE;
       if (this.counter_of(lane) >= 0) return COUNTER;
       return rank < 0 ? 2 * LANE : Math.max(LANE, rows * ROW);
     },
 
-    // Top and height of each lane; ranks are set apart. The last pinned lane ends at `pin_end`.
+    // Top and height of each lane, and how much of that its slices take; ranks are set apart. The last pinned lane ends at `pin_end`.
     rows() {
       const places = [];
       let y = this.head, before = null;
@@ -60,7 +69,7 @@
         const is_first = !before || before.pinned || before.rank !== rank;
         if (before && !pinned && (is_first || rank < 0)) y += RANK_GAP;
         const height = this.height_of(lane);
-        places[lane] = { y: pinned ? y : y - this.scroll, height, rank, pinned, is_first: pinned || is_first };
+        places[lane] = { y: pinned ? y : y - this.scroll, height, slices: Math.min(height, this.own_height_of(lane)), rank, pinned, is_first: pinned || is_first };
         y += height + (height === FOLDED ? 1 : GAP);
         if (pinned) this.pin_end = y;
         before = places[lane];
@@ -113,7 +122,8 @@
       this.keep_address();
       this.draw_soon();
       const counted = this.counted(lane, this.from, this.to), title = this.lane_title(lane);
-      this.say(counted ? `${title}: ${counted}` : title);
+      const said = this.is_absent(lane) ? ABSENT : counted;
+      this.say(said ? `${title}: ${said}` : title);
       this.show_lines(title, counted ? [["in view", counted], ["from", in_words(this.from)], ["to", in_words(this.to)]] : []);
     },
 

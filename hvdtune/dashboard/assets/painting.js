@@ -2,8 +2,8 @@
 // are drawn on the canvas or set as textContent, never as HTML.
 (function () {
   "use strict";
-  const { COLORS, SPAN_COLOR, KIND_COLORS, color_of_name, ink_on, fitted, in_words } = window.hvdtuneDrawing;
-  const { GUTTER, RULER, BAND } = window.hvdtuneDrawing.SIZES;
+  const { ABSENT, COLORS, SPAN_COLOR, KIND_COLORS, color_of_name, ink_on, fitted, in_words } = window.hvdtuneDrawing;
+  const { GUTTER, RULER, BAND, LANE } = window.hvdtuneDrawing.SIZES;
 
   // Two settings that follow one another rarely have one colour, and equal ones always have.
   function color_of_setting(text) {
@@ -97,6 +97,7 @@
       if (this.tile.exact) this.draw_slices(places); else this.draw_busy(places);
       this.draw_counters(places);
       this.draw_ticks(places);
+      this.draw_absent(places);
       this.draw_evidence(places);
     },
 
@@ -104,9 +105,9 @@
       const c = this.context, tile = this.tile;
       c.imageSmoothingEnabled = false;
       const left = this.x_of(tile.from), right = this.x_of(tile.to);
-      places.forEach((place, lane) => {
+      places.slice(0, tile.lanes).forEach((place, lane) => {
         if (place.y > this.canvas.clientHeight || place.y + place.height < this.head) return;
-        c.drawImage(this.strip, 0, lane, tile.pixels, 1, left, place.y, right - left, place.height);
+        c.drawImage(this.strip, 0, lane, tile.pixels, 1, left, place.y, right - left, place.slices);
       });
     },
 
@@ -185,12 +186,27 @@
 
     box(k, places) {
       const tile = this.tile, place = places[tile.lane[k]];
-      const share = place.height / (this.deepest[tile.lane[k]] + 1);
+      const share = place.slices / (this.deepest[tile.lane[k]] + 1);
       const x = this.x_of(tile.begin[k]);
       return {
         x, y: place.y + share * tile.depth[k],
         width: Math.max(this.x_of(tile.end[k]) - x - 0.5, 1), height: Math.max(share - 0.5, 1),
       };
+    },
+
+    // What stands in the place of lanes that only the other of two has.
+    draw_absent(places) {
+      const c = this.context, { lanes } = this.tile;
+      places.slice(lanes).forEach((place) => {
+        const middle = place.y + place.height / 2;
+        c.fillStyle = this.line;
+        c.fillRect(GUTTER, middle, this.width, 1);
+        if (place.height < LANE) return;
+        c.fillStyle = this.surface;
+        c.fillRect(GUTTER, middle - 7, c.measureText(ABSENT).width + 8, 14);
+        c.fillStyle = this.muted;
+        c.fillText(ABSENT, GUTTER + 4, middle + 1);
+      });
     },
 
     draw_ticks(places) {

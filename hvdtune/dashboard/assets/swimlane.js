@@ -3,7 +3,7 @@
 // element (see timeline_view.py), so that a page can have several; timelines.js makes them.
 (function () {
   "use strict";
-  const { in_words, read_tile } = window.hvdtuneDrawing;
+  const { ABSENT, in_words, read_tile } = window.hvdtuneDrawing;
   const { GUTTER, RULER, BAND, NOTES } = window.hvdtuneDrawing.SIZES;
   const LEAST_NS = 200; // that are in view
 
@@ -43,8 +43,9 @@
 
     // Where the lanes begin.
     get head() {
-      const settings = this.tile && this.tile.adopted.length ? BAND : 0;
-      return RULER + settings + (this.config.marks.length ? NOTES : 0);
+      const all = (this.pair && this.pair.lanes) || [this];
+      const settings = all.some(({ tile }) => tile && tile.adopted.length) ? BAND : 0;
+      return RULER + settings + (all.some(({ config }) => config.marks.length) ? NOTES : 0);
     }
 
     get width() { return Math.max(this.canvas.clientWidth - GUTTER, 50); }
@@ -310,6 +311,7 @@
       if (k >= 0) return `${tile.names[tile.name[k]]}, ${in_words(tile.end[k] - tile.begin[k])}`;
       const lane = tile ? this.lane_at(y) : -1;
       if (x < GUTTER) return lane < 0 ? "" : this.lane_title(lane);
+      if (lane >= 0 && this.is_absent(lane)) return `${this.lane_title(lane)}: ${ABSENT}`;
       const counted = lane < 0 ? "" : this.counted(lane, this.ns_at(x), this.ns_at(x));
       return counted ? `${tile.labels[lane][1]}: ${counted}` : this.setting_at(x, y);
     }

@@ -2,6 +2,7 @@
 (function () {
   "use strict";
   const Swimlane = window.hvdtuneSwimlane;
+  const { match } = window.hvdtuneSideBySide;
   const MARGIN = 0.05; // of a step, before and behind it
   const PREFIXES = ["", "with-"]; // of what the address keeps of each; as in pages/compare.py
 
@@ -67,18 +68,28 @@
       this.current.keep_address();
     }
 
-    // Those lanes of the second that the first has, too, are in the order of the first.
-    arranged(one, lanes) {
-      const { tile } = this.lanes[0];
-      if (one.config.side === 0 || !tile) return lanes;
-      tile.places = tile.places || new Map(tile.labels.map((_, lane) => [this.lanes[0].lane_key(lane), lane]));
-      const place = (lane) => tile.places.get(one.lane_key(lane)) ?? -1;
-      const common = lanes.filter((lane) => place(lane) >= 0).sort((a, b) => place(a) - place(b));
-      let next = 0;
-      return lanes.map((lane) => (place(lane) < 0 ? lane : common[next++]));
+    // Once both have lanes, these are those of either, each beside its like.
+    match() {
+      const tiles = this.lanes.map(({ tile }) => tile);
+      if (tiles.every(Boolean)) match(tiles);
     }
 
-    drawn(one) { if (one.config.side === 0) this.lanes[1].draw_soon(); }
+    arranged(one, lanes) {
+      const { places } = one.tile;
+      return places ? [...lanes].sort((a, b) => places[a] - places[b]) : lanes;
+    }
+
+    height_beside(one, lane) {
+      const { beside } = one.tile;
+      return beside ? this.other(one).own_height_of(beside[lane]) : 0;
+    }
+
+    drawn(one) {
+      const other = this.other(one);
+      if (!other.tile) return;
+      other.fit();
+      other.draw_soon();
+    }
 
     // Pinned and folded lanes are those of both.
     share_lanes(one) {
