@@ -35,6 +35,7 @@ def incumbent_figure(trials: pd.DataFrame, theme: Theme) -> go.Figure:
             y=best.to_numpy(),
             line={"shape": "hv", "color": theme.accent},
             marker={"size": 5},
+            cliponaxis=False,
             customdata=known["trial"].to_numpy(),
             hovertemplate="trial %{customdata}, %{x:,} steps: %{y:.2f} % or more<extra></extra>",
         )

@@ -96,3 +96,17 @@ def empty_figure(theme: Theme, height: int) -> go.Figure:
     figure.update_xaxes(title_standoff=10, **axis)
     figure.update_yaxes(**axis)
     return figure
+
+
+def add_band(figure: go.Figure, ends: tuple[float, float], name: str, theme: Theme) -> None:
+    """Shade what lies between two values of the y axis; the legend says what it is."""
+    figure.add_hrect(y0=ends[0], y1=ends[1], fillcolor=theme.band, line_width=0)
+    figure.add_trace(
+        go.Scatter(
+            name=name,
+            mode="markers",
+            x=[None],
+            y=[None],
+            marker={"symbol": "square", "size": 12, "color": theme.band},
+        )
+    )

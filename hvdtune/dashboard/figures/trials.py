@@ -6,7 +6,7 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from hvdtune.dashboard.figures.theme import Theme, empty_figure, plain
+from hvdtune.dashboard.figures.theme import Theme, add_band, empty_figure, plain
 from hvdtune.dashboard.study import knob_text
 
 _TICKS = [size * 10**power for power in range(8) for size in (1, 2, 5)]  # whole numbers
@@ -37,15 +37,12 @@ def trials_figure(
     """
     figure = empty_figure(theme, 340)
     if noise_floor_percent is not None:
-        figure.add_hrect(
-            y0=-noise_floor_percent, y1=noise_floor_percent, fillcolor=theme.band, line_width=0
+        add_band(
+            figure,
+            (-noise_floor_percent, noise_floor_percent),
+            f"A/A noise floor +/- {noise_floor_percent:.2f} %{floor_basis}",
+            theme,
         )
-        figure.add_annotation(
-            x=1, xref="paper", xanchor="right", y=1, yref="paper", yanchor="bottom",
-            text=f"band: A/A noise floor +/- {noise_floor_percent:.2f} %{floor_basis}",
-            showarrow=False,
-            font={"color": theme.muted, "size": 11},
-        )  # fmt: skip
     figure.add_hline(y=0, line={"color": theme.muted, "width": 1})
     colours = {
         "complete": theme.accent,

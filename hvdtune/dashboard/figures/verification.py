@@ -3,8 +3,9 @@
 import pandas as pd
 import plotly.graph_objects as go
 
-from hvdtune.dashboard.figures.theme import Theme, empty_figure
+from hvdtune.dashboard.figures.theme import Theme, add_band, empty_figure
 
+_MOST_TICKS = 12  # that all pairs have; of more, plotly's choice is whole numbers
 _LAUNCH_COLOURS = ("#3f7cc0", "#3f9c94", "#c08a3a", "#7d6bb8", "#b35c6b", "#79ab5f")
 
 
@@ -22,12 +23,8 @@ def verification_figure(
     figure = empty_figure(theme, 320)
     if interval_percent is not None:
         low, high = interval_percent
-        figure.add_hrect(y0=low, y1=high, fillcolor=theme.band, line_width=0)
-        figure.add_annotation(
-            x=1, xref="paper", xanchor="right", y=1, yref="paper", yanchor="bottom",
-            text=f"band: 95 % interval of the gain {scope}, {low:+.2f} to {high:+.2f} %",
-            showarrow=False, font={"color": theme.muted, "size": 11},
-        )  # fmt: skip
+        about = f"95 % interval of the gain {scope}".rstrip()
+        add_band(figure, (low, high), f"{about}, {low:+.2f} to {high:+.2f} %", theme)
     figure.add_hline(y=0, line={"color": theme.muted, "width": 1})
     for position, (launch, chosen) in enumerate(pairs.groupby("launch", sort=True)):
         colour = _LAUNCH_COLOURS[position % len(_LAUNCH_COLOURS)]
@@ -49,6 +46,7 @@ def verification_figure(
             )
         )
     figure.update_layout(showlegend=True)
-    figure.update_xaxes(title="verification pair", tickformat="d", showgrid=False)
+    numbers = sorted(set(pairs["pair"])) if len(pairs) <= _MOST_TICKS else None
+    figure.update_xaxes(title="verification pair", tickvals=numbers, showgrid=False)
     figure.update_yaxes(title="faster than the reference (%)", ticksuffix=" ")
     return figure
