@@ -19,11 +19,13 @@ from hvdtune.dashboard.lanes import (
     lanes_of_threads,
 )
 from hvdtune.dashboard.tiles import Marks, TileWindow, tile
+from hvdtune.plural import sized
 from hvdtune.timeline import Trace
 from hvdtune.timeline.model.other_slices import OtherSlices
 from hvdtune.timeline.model.schema import COLLECTIVES, KIND_NAMES, PROCESS_SET_UNIT
 from hvdtune.timeline.model.slices import FOREIGN_KINDS
 
+_KIB = 1024
 MAX_TICKS = 2_000
 MAX_FLOWS = 400
 MAX_COUNTERS = 64
@@ -235,8 +237,20 @@ def _place(event: pd.Series, row: int) -> dict[str, Any]:
 
 def _when(rank: int, event: pd.Series) -> Iterator[list[str]]:
     yield ["rank", str(rank)]
-    yield ["begins", f"{event['begin_ns'] / 1e6:,.6f} ms after the first event"]
-    yield ["lasts", f"{(event['end_ns'] - event['begin_ns']) / 1e3:,.3f} us"]
+    yield ["begins", f"{_lasted(event['begin_ns'])} after the first event"]
+    yield ["lasts", _lasted(event["end_ns"] - event["begin_ns"])]
+
+
+def _lasted(ns: int) -> str:
+    """A time to the ns, in a unit of which it is at least one."""
+    for size, unit, decimals in ((1_000_000_000, "s", 9), (1_000_000, "ms", 6), (1_000, "us", 3)):
+        if ns >= size:
+            return f"{ns / size:.{decimals}f} {unit}"
+    return f"{ns} ns"
+
+
+def _size(size_bytes: int) -> str:
+    return f"{size_bytes:,} ({sized(size_bytes)})" if size_bytes >= _KIB else f"{size_bytes:,}"
 
 
 def _described(others: OtherSlices, row: int) -> dict[str, Any]:
@@ -294,10 +308,10 @@ def _more(trace: Trace, event: pd.Series) -> Iterator[tuple[str, str]]:
     """Explain the kind of event."""
     kind, events = event["kind"], trace.events
     if kind in COLLECTIVES:
-        yield "bytes", f"{event['arg']:,}"
+        yield "bytes", _size(event["arg"])
         yield "bucket", str(event["bucket"])
     elif kind == "BUCKET":
-        yield "bytes", f"{event['arg']:,}"
+        yield "bytes", _size(event["arg"])
         yield "closed because", str(event["name"]) or "not recorded"
         same = (events["bucket"] == event["bucket"]) & (events["rank"] == event["rank"])
         inside = events.loc[same & events["kind"].isin(COLLECTIVES), "name"].astype(str)
@@ -311,7 +325,7 @@ def _more(trace: Trace, event: pd.Series) -> Iterator[tuple[str, str]]:
         yield "step", str(event["seq"])
         yield "on a processor", f"{event['arg'] / 1e3:,.3f} ms"
     elif kind in ("PACK", "REDUCE", "EXCHANGE", "UNPACK", "WAIT"):
-        yield "bytes", f"{event['arg']:,}"
+        yield "bytes", _size(event["arg"])
         yield "bucket", str(event["bucket"])
 
 
@@ -322,6 +336,6 @@ def _announced(events: pd.DataFrame, event: pd.Series) -> Iterator[tuple[str, st
     if len(rows) < 2:
         return
     first, last = rows.iloc[0], rows.iloc[-1]  # events are in order of begin
-    late_us = (last["begin_ns"] - first["begin_ns"]) / 1e3
+    late = _lasted(last["begin_ns"] - first["begin_ns"])
     yield "announced first", f"rank {first['rank']}"
-    yield "announced last", f"rank {last['rank']}, {late_us:,.3f} us later"
+    yield "announced last", f"rank {last['rank']}, {late} later"

@@ -137,7 +137,11 @@ def test_find_goes_from_one_operation_to_the_next_and_round(swimlane):
         ("BUCKET", "closed because", "cycle"),
         ("BUCKET", "4 tensors", "model.layer0.weight"),
         ("NEGOTIATE", "response cache", "hit"),
-        ("NEGOTIATE", "announced last", "rank "),
+        ("BUCKET", "lasts", "3.400000 ms"),
+        ("BUCKET", "bytes", "400,000 (391 KiB)"),
+        ("PACK", "lasts", "500.000 us"),
+        ("NEGOTIATE", "begins", "13.100911 ms after"),
+        ("NEGOTIATE", "announced last", "rank 1, 913.143 us later"),
     ],
 )
 def test_a_slice_is_described_in_words(swimlane, kind, key, said):
