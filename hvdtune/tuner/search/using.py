@@ -18,6 +18,8 @@ from hvdtune.tuner.storage.study_store import StudyStore, TrialView
 # By so much a setting must be ahead of the one in use: of the default for certain, since what that
 # reads by luck is added to all that is compared with it later.
 LEAST_PERCENT: Final = 5.0
+# One alone would be believed by the calibration's noise, which does not know every disturbance.
+_LEAST_PAIRS: Final = 2
 _MOST_PAIRS: Final = 3
 
 
@@ -69,7 +71,7 @@ def _is_better(context: StudyContext, trial: TrialView) -> bool:
         if fresh:
             ahead = [value - runner.in_use.log_ratio for value in fresh]
             own = pooled(ahead, context.calibration.search_noise, CONFIDENCE)
-            if _is_clear(runner, own.mean, own.low):
+            if len(fresh) >= _LEAST_PAIRS and _is_clear(runner, own.mean, own.low):
                 return True
             if len(fresh) >= _MOST_PAIRS or own.high < from_percent(LEAST_PERCENT):
                 return False
