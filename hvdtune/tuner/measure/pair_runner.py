@@ -4,7 +4,6 @@ import contextlib
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from hvdtune.core.config.knobs import Setting
@@ -31,19 +30,8 @@ _TRACE_TRIES = 30
 _SMALLEST_S = 1e-7
 
 
-@dataclass(frozen=True)
-class InUse:
-    """A setting that is used while others are searched; what it is taken to gain over the default
-    is a log ratio."""
-
-    setting: Setting
-    log_ratio: float = 0.0
-
-
 class PairRunner:
-    """Measures settings and remembers every pair.
-
-    They are compared with the default. In the search and the race it is what is in use, see `use`.
+    """Measures settings against the default and remembers every pair.
 
     Pairs of a study that was interrupted count: a phase asks for the pairs it lacks. A pair in
     whose blocks something else happened is measured again: up to twice in a row, and in all about
@@ -80,16 +68,6 @@ class PairRunner:
         self.search_noise: Noise | None = None
         # Settings that could not be measured, whatever they promised before.
         self.failed: list[Setting] = []
-        self._better = _in_use_last(log)
-
-    @property
-    def in_use(self) -> InUse:
-        """What trials are compared with, and the script runs under meanwhile."""
-        return self._better or InUse(self.default)
-
-    def use(self, better: InUse) -> None:
-        """Compare trials with this setting from here on."""
-        self._better = better
 
     @property
     def _reads_steps(self) -> bool:
@@ -141,8 +119,6 @@ class PairRunner:
                 )
             except TrialFailed:
                 self.failed.append(setting)
-                # Which of the two is to blame may not be clear.
-                self._better = None
                 raise
             self.log.append(pair)
             if not again:
@@ -176,17 +152,12 @@ class PairRunner:
     ) -> tuple[Pair, bool]:
         index = len(self.log.of(phase, setting))
         order = orders(f"{self._seed}:{phase}:{key_of(setting)}:{index // 2}")[index % 2]
-        reference = self._reference(phase, setting)
         times: PairTimes | None = None
         while times is None:
             self.run.ensure_running()
             with contextlib.suppress(ScriptEnded):
                 times = self.run.measure(
-                    setting,
-                    order,
-                    shape,
-                    reference=reference.setting,
-                    hopeless=_HOPELESS if phase == "search" else -math.inf,
+                    setting, order, shape, hopeless=_HOPELESS if phase == "search" else -math.inf
                 )
         disturbance = self._outliers.detect(times.order, times.blocks)
         self._learn(setting, times.order, times.blocks)
@@ -197,7 +168,7 @@ class PairRunner:
             phase=phase,
             trial=trial,
             setting=dict(setting),
-            reference=dict(reference.setting),
+            reference=dict(self.default),
             log_ratio=first,
             setting_step_ms=1e3 * times.setting_step_s,
             reference_step_ms=1e3 * times.reference_step_s,
@@ -208,13 +179,8 @@ class PairRunner:
             set_aside=disturbance.reason if disturbance is not None and again else "",
             at_fault="" if disturbance is None else disturbance.letters,
             typical_log_ratio=times.typical_log_ratio if self._reads_steps else None,
-            reference_log_ratio=reference.log_ratio,
         )
         return pair, again
-
-    def _reference(self, phase: Phase, setting: Setting) -> InUse:
-        searches = phase in ("search", "race") and setting != self.in_use.setting
-        return self.in_use if searches else InUse(self.default)
 
     def _learn(self, setting: Setting, order: Order, blocks: Sequence[Block]) -> None:
         own = "AB" if setting == self.default else "A"
@@ -256,12 +222,3 @@ class PairRunner:
                 problem = error
                 self.run.pause(_TRACE_WAIT_S)
         raise StudyError(f"exposed communication cannot be measured: {problem}") from problem
-
-
-def _in_use_last(log: PairLog) -> InUse | None:
-    """What a study that is continued had in use in place of the default."""
-    for pair in reversed(log.pairs):
-        if not pair.by and pair.phase in ("search", "race"):
-            last = InUse(dict(pair.reference), pair.reference_log_ratio)
-            return last if last.log_ratio else None
-    return None

@@ -15,7 +15,6 @@ from hvdtune.tuner.search.stopping import (
     out_of_time,
     out_of_trials,
 )
-from hvdtune.tuner.search.using import use_better
 from hvdtune.tuner.space.plan_equivalence import plan_key
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.estimates import Estimate, estimate, pooled, prune_reason
@@ -56,7 +55,6 @@ def search(context: StudyContext, store: StudyStore) -> Stop:
             store.tell(trial, _default_outcome(context))
         else:
             store.tell(trial, _run_trial(context, store, setting, trial, limit))
-            use_better(context, store)
         duplicates = 0
         context.reporter.trial_done(store.measured_trials, setting, store.best())
 
@@ -127,8 +125,7 @@ def _measure(
     while len(values) < limit and not reason:
         context.runner.pair("search", setting, context.calibration.shape, trial)
         values = context.runner.search_log_ratios("search", setting)
-        behind = values[-1] - context.runner.in_use.log_ratio
-        if len(values) >= _PRUNE_AFTER or behind < _FAR_SLOWER:
+        if len(values) >= _PRUNE_AFTER or values[-1] < _FAR_SLOWER:
             reason = _prune_reason(context, best, setting) or ""
     own = pooled(values, context.calibration.search_noise, 0.95)
     further = _further(context.runner.log.of("search", setting), context.options)

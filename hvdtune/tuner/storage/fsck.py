@@ -183,11 +183,7 @@ def _measured(stored: Contents) -> Iterator[TrialView]:
 
 def _spaces(stored: Contents, pairs: Sequence[Pair], knobs: Sequence[Knob]) -> Iterator[StudyFault]:
     default = stored.attributes.get("default_setting")
-    others = sum(
-        default is not None and dict(pair.reference) != default
-        for pair in pairs
-        if not pair.reference_log_ratio
-    )
+    others = sum(default is not None and dict(pair.reference) != default for pair in pairs)
     if others:
         yield StudyFault(
             f"another default than the study's is in {counted(others, 'pair')}", _NEW_STUDY
