@@ -17,7 +17,6 @@ from hvdtune.timeline.model.schema import (
     COLLECTIVES,
     GARBAGE,
     INPUT,
-    KIND_NAMES,
     PROCESS_SET_UNIT,
     Ints,
 )
@@ -150,13 +149,13 @@ def announced_by_all(events: pd.DataFrame, keep: Sequence[str]) -> pd.DataFrame:
 
     Args:
         events: see `schema.Trace`.
-        keep: the columns that are needed, since there may be many rows.
+        keep: the columns that are needed, since there may be many rows: of `events`, and key (a
+            number per collective, from 0), all_ns and last_rank.
 
     Returns:
-        These columns of the NEGOTIATE events; they have, too, key (a number per collective, from
-        0), all_ns and last_rank.
+        These columns of the NEGOTIATE events.
     """
-    rows = np.flatnonzero(events["kind"].cat.codes.to_numpy() == KIND_NAMES.index("NEGOTIATE"))
+    rows = np.flatnonzero((events["kind"] == "NEGOTIATE").to_numpy())
     begin, ranks = (events[column].to_numpy()[rows] for column in ("begin_ns", "rank"))
     parts = [events["seq"].to_numpy()[rows], events["name"].cat.codes.to_numpy()[rows]]
     parts.insert(1, events["arg"].to_numpy()[rows] // PROCESS_SET_UNIT)
