@@ -40,12 +40,6 @@ void* fakeGpuPeek(uint64_t device_pointer) {
   return is_device_address(device_pointer) ? host_address(device_pointer) : nullptr;
 }
 
-void fakeGpuSetCapturing(void* handle, int capturing) {
-  const std::lock_guard lock(engine().mutex);
-  Stream* stream = stream_of(static_cast<CUstream>(handle), "fakeGpuSetCapturing");
-  if (stream != nullptr) stream->capturing = capturing != 0;
-}
-
 void fakeGpuPause(int paused) {
   const std::lock_guard lock(engine().mutex);
   engine().paused = paused != 0;

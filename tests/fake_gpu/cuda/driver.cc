@@ -3,10 +3,12 @@
 #include <cstdio>
 #include <cstring>
 
+#include "../engine/capture.h"
 #include "../engine/engine.h"
 #include "../engine/faults.h"
 #include "../engine/violations.h"
 #include "../include/fake_cuda.h"
+#include "entered.h"
 #include "modules.h"
 
 using namespace fake_gpu;
@@ -25,18 +27,6 @@ struct Module {
   std::vector<Entry> entries;
   std::vector<std::unique_ptr<Function>> functions;
 };
-
-// What every call checks first.
-CUresult entered(const char* caller) {
-  if (in_callback()) {
-    violate("call-in-callback",
-            std::string(caller) +
-                " is called in a host function of a stream, where no call of CUDA "
-                "is allowed: it may wait for the stream that runs it.");
-    return CUDA_ERROR_NOT_PERMITTED;
-  }
-  return engine().initialized ? CUDA_SUCCESS : CUDA_ERROR_NOT_INITIALIZED;
-}
 
 bool is_device(CUdevice device) {
   return device >= 0 && static_cast<size_t>(device) < engine().contexts.size();
@@ -61,6 +51,12 @@ CUresult copy(const char* caller, uint64_t to, uint64_t from, size_t bytes, CUst
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   if (bytes == 0) return CUDA_SUCCESS;
   const bool waits = is_pageable(to);
+  if (capture_of(stream) != nullptr && (waits || is_pageable(from))) {
+    violate("capture", std::string(caller) +
+                           " is given memory of the host that is not pinned, on a "
+                           "stream that is being captured.");
+    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  }
   std::shared_ptr<std::vector<char>> staged;
   if (is_pageable(from)) {
     const auto* first = reinterpret_cast<const char*>(from);
@@ -195,6 +191,7 @@ CUresult cuCtxGetDevice(CUdevice* device) {
 CUresult cuCtxSynchronize() {
   if (const CUresult error = entered("cuCtxSynchronize")) return error;
   std::unique_lock lock(engine().mutex);
+  if (is_refused_by_capture("cuCtxSynchronize")) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   Context* context = current_context();
   if (context == nullptr) return CUDA_ERROR_INVALID_CONTEXT;
   Clock all;
@@ -216,6 +213,7 @@ CUresult cuMemGetInfo_v2(size_t* free_bytes, size_t* total_bytes) {
 CUresult cuMemAlloc_v2(CUdeviceptr* pointer, size_t bytes) {
   if (const CUresult error = entered("cuMemAlloc")) return error;
   const std::lock_guard lock(engine().mutex);
+  if (is_refused_by_capture("cuMemAlloc")) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (current_context() == nullptr) {
     violate("wrong-context", "cuMemAlloc is called by a thread without a context.");
     return CUDA_ERROR_INVALID_CONTEXT;
@@ -231,12 +229,14 @@ CUresult cuMemFree_v2(CUdeviceptr pointer) {
   if (const CUresult error = entered("cuMemFree")) return error;
   if (pointer == 0) return CUDA_SUCCESS;
   std::unique_lock lock(engine().mutex);
+  if (is_refused_by_capture("cuMemFree")) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   return release_memory(lock, pointer, false);
 }
 
 CUresult cuMemHostAlloc(void** pointer, size_t bytes, unsigned) {
   if (const CUresult error = entered("cuMemHostAlloc")) return error;
   const std::lock_guard lock(engine().mutex);
+  if (is_refused_by_capture("cuMemHostAlloc")) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (current_context() == nullptr) {
     violate("wrong-context", "cuMemHostAlloc is called by a thread without a context.");
     return CUDA_ERROR_INVALID_CONTEXT;
@@ -251,6 +251,7 @@ CUresult cuMemHostAlloc(void** pointer, size_t bytes, unsigned) {
 CUresult cuMemFreeHost(void* pointer) {
   if (const CUresult error = entered("cuMemFreeHost")) return error;
   std::unique_lock lock(engine().mutex);
+  if (is_refused_by_capture("cuMemFreeHost")) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   return release_memory(lock, reinterpret_cast<uint64_t>(pointer), true);
 }
 
@@ -351,8 +352,10 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned) {
   Stream* stream = stream_of(handle, "cuStreamWaitEvent");
   const Event* event = event_of(event_handle, "cuStreamWaitEvent");
   if (stream == nullptr || event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (event->captured) return capture_wait(stream, *event);
   if (!event->is_recorded) return CUDA_SUCCESS;
   const Recorded recorded = event->recorded;
+  if (capture_of(stream) != nullptr) return CUDA_ERROR_STREAM_CAPTURE_ISOLATION;
   const CUresult result = enqueue(stream, "cuStreamWaitEvent", {}, [recorded] {
     std::unique_lock waiting(engine().mutex);
     wait_done(waiting, recorded.stream, recorded.number);
@@ -364,9 +367,10 @@ CUresult cuStreamWaitEvent(CUstream handle, CUevent event_handle, unsigned) {
 CUresult cuStreamQuery(CUstream handle) {
   if (const CUresult error = entered("cuStreamQuery")) return error;
   const std::lock_guard lock(engine().mutex);
+  if (is_refused_by_capture("cuStreamQuery")) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   Stream* stream = stream_of(handle, "cuStreamQuery");
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (stream->capturing) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (stream->capture != 0) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   if (!is_done(stream->id, stream->enqueued)) return CUDA_ERROR_NOT_READY;
   host_learns(stream->context, clock_after(stream));
   return CUDA_SUCCESS;
@@ -375,22 +379,14 @@ CUresult cuStreamQuery(CUstream handle) {
 CUresult cuStreamSynchronize(CUstream handle) {
   if (const CUresult error = entered("cuStreamSynchronize")) return error;
   std::unique_lock lock(engine().mutex);
+  if (is_refused_by_capture("cuStreamSynchronize")) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   Stream* stream = stream_of(handle, "cuStreamSynchronize");
   if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  if (stream->capturing) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (stream->capture != 0) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   const Clock clock = clock_after(stream);
   Context* context = stream->context;
   if (!wait_done(lock, stream->id, stream->enqueued)) return CUDA_ERROR_UNKNOWN;
   host_learns(context, clock);
-  return CUDA_SUCCESS;
-}
-
-CUresult cuStreamIsCapturing(CUstream handle, int* status) {
-  if (const CUresult error = entered("cuStreamIsCapturing")) return error;
-  const std::lock_guard lock(engine().mutex);
-  const Stream* stream = stream_of(handle, "cuStreamIsCapturing");
-  if (stream == nullptr) return CUDA_ERROR_INVALID_HANDLE;
-  *status = stream->capturing ? CU_STREAM_CAPTURE_STATUS_ACTIVE : CU_STREAM_CAPTURE_STATUS_NONE;
   return CUDA_SUCCESS;
 }
 
@@ -413,7 +409,7 @@ CUresult cuEventCreate(CUevent* event, unsigned flags) {
     violate("wrong-context", "cuEventCreate is called by a thread without a context.");
     return CUDA_ERROR_INVALID_CONTEXT;
   }
-  auto* fresh = new Event{current_context(), flags, false, false, {}};
+  auto* fresh = new Event{current_context(), flags, false, {}, nullptr};
   engine().events.insert(fresh);
   *event = reinterpret_cast<CUevent>(fresh);
   return CUDA_SUCCESS;
@@ -441,6 +437,8 @@ CUresult cuEventRecord(CUevent event_handle, CUstream handle) {
                 " and a stream of device " + std::to_string(stream->context->device) + ".");
     return CUDA_ERROR_INVALID_HANDLE;
   }
+  event->captured = nullptr;
+  if (capture_of(stream) != nullptr) return capture_record(stream, event);
   auto time = std::make_shared<std::atomic<uint64_t>>(0);
   const CUresult result = enqueue(stream, "cuEventRecord", {}, [time] { *time = now_ns(); });
   if (result != CUDA_SUCCESS) return result;
@@ -452,8 +450,10 @@ CUresult cuEventRecord(CUevent event_handle, CUstream handle) {
 CUresult cuEventQuery(CUevent handle) {
   if (const CUresult error = entered("cuEventQuery")) return error;
   const std::lock_guard lock(engine().mutex);
+  if (is_refused_by_capture("cuEventQuery")) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   Event* event = event_of(handle, "cuEventQuery");
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (event->captured) return CUDA_ERROR_CAPTURED_EVENT;
   if (!event->is_recorded) return CUDA_SUCCESS;
   if (!is_done(event->recorded.stream, event->recorded.number)) return CUDA_ERROR_NOT_READY;
   host_learns(event->context, event->recorded.clock);
@@ -464,8 +464,10 @@ CUresult cuEventQuery(CUevent handle) {
 CUresult cuEventSynchronize(CUevent handle) {
   if (const CUresult error = entered("cuEventSynchronize")) return error;
   std::unique_lock lock(engine().mutex);
+  if (is_refused_by_capture("cuEventSynchronize")) return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
   Event* event = event_of(handle, "cuEventSynchronize");
   if (event == nullptr) return CUDA_ERROR_INVALID_HANDLE;
+  if (event->captured) return CUDA_ERROR_CAPTURED_EVENT;
   if (!event->is_recorded) return CUDA_SUCCESS;
   const Recorded recorded = event->recorded;
   Context* context = event->context;
@@ -481,6 +483,7 @@ CUresult cuEventElapsedTime(float* milliseconds, CUevent start_handle, CUevent e
   const Event* end = event_of(end_handle, "cuEventElapsedTime");
   if (start == nullptr || end == nullptr) return CUDA_ERROR_INVALID_HANDLE;
   for (const Event* event : {start, end}) {
+    if (event->captured) return CUDA_ERROR_CAPTURED_EVENT;
     if (!event->is_recorded || (event->flags & CU_EVENT_DISABLE_TIMING) != 0) {
       return CUDA_ERROR_INVALID_HANDLE;
     }

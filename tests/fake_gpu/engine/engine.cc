@@ -9,6 +9,7 @@
 #include <random>
 #include <stdexcept>
 
+#include "capture.h"
 #include "faults.h"
 #include "violations.h"
 
@@ -240,7 +241,7 @@ Stream* create_stream(Context* context, unsigned flags) {
     id = all.reusable_ids.back();
     all.reusable_ids.pop_back();
   }
-  auto* stream = new Stream{context, id, flags, false, {}, all.done[id], 0, false, false, {}};
+  auto* stream = new Stream{context, id, flags, false, {}, all.done[id], 0, 0, false, {}};
   context->streams.push_back(stream);
   all.streams.insert(stream);
   std::thread(run_stream, stream).detach();
@@ -257,9 +258,10 @@ void destroy_stream(Stream* stream) {
 CUresult enqueue(Stream* stream, const char* what, const std::vector<Access>& accesses,
                  std::function<void()> run) {
   Engine& all = engine();
-  if (stream->capturing) {
-    violate("capture", std::string(what) + " is called on a stream that is being captured.");
-    return CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED;
+  if (capture_of(stream) != nullptr) {
+    return capture_step(stream, [what, accesses, run = std::move(run)](Stream* to, Launch&) {
+      return enqueue(to, what, accesses, run);
+    });
   }
   if (stream->host_joined != stream->context->host_version) {
     join(stream->clock, stream->context->known_to_host);

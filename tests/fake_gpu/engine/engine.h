@@ -72,7 +72,7 @@ struct Stream {
   Clock clock;           // what is done before the next operation starts, own operations aside
   uint64_t enqueued;     // the number of the last operation
   uint64_t host_joined;  // the version of the context's clock that this one has taken over
-  bool capturing;
+  uint64_t capture;      // in which it takes part: see capture.h; 0: none
   bool destroyed;
   std::deque<Operation> operations;
 };
@@ -105,12 +105,14 @@ struct Recorded {
   std::shared_ptr<std::atomic<uint64_t>> time_ns;
 };
 
+struct CapturedEvent;  // see capture.h
+
 struct Event {
   Context* context;
   unsigned flags;
   bool is_recorded;
-  bool captured;
   Recorded recorded;
+  std::shared_ptr<const CapturedEvent> captured;  // instead, if it was recorded during a capture
 };
 
 // Everything behind one mutex. Never destroyed, since threads of streams outlive main.
@@ -141,7 +143,8 @@ Stream* stream_of(CUstream handle, const char* caller);
 Stream* create_stream(Context* context, unsigned flags);
 void destroy_stream(Stream* stream);
 
-// Checks the order and adds the operation. `run` is called without the mutex.
+// Checks the order and adds the operation. `run` is called without the mutex. If the stream is
+// being captured, all of this happens when its graph is launched.
 CUresult enqueue(Stream* stream, const char* what, const std::vector<Access>& accesses,
                  std::function<void()> run);
 

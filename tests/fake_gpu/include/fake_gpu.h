@@ -27,9 +27,6 @@ void fakeGpuRelease(void);
 // The host memory behind device memory, or NULL for an address that is none. For tests that look
 // without asking the driver; nothing is checked.
 void* fakeGpuPeek(uint64_t device_pointer);
-// Whether the stream is being captured, for cuStreamIsCapturing and everything that capture
-// forbids.
-void fakeGpuSetCapturing(void* stream, int capturing);
 // Streams execute nothing while paused: what is enqueued stays pending.
 void fakeGpuPause(int paused);
 // Bytes that are allocated on the device of that number.

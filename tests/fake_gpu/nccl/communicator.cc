@@ -10,6 +10,7 @@
 #include <stdexcept>
 #include <utility>
 
+#include "../engine/capture.h"
 #include "../engine/faults.h"
 #include "../engine/violations.h"
 
@@ -151,8 +152,9 @@ void end_kernel(ncclComm* comm, uint64_t ticket) {
   --comm->kernels;
 }
 
-// One kernel: the requests of a group on one stream of one communicator.
-ncclResult_t enqueue_kernel(ncclComm* comm, CUstream handle, std::vector<Request> requests) {
+// One kernel: the requests of a group on one stream of one communicator. The engine's mutex is
+// held.
+CUresult enqueue_kernel(ncclComm* comm, Stream* stream, const std::vector<Request>& requests) {
   std::vector<Access> accesses;
   for (const auto& request : requests) {
     for (const auto& access : accesses_of(request, comm->size, comm->rank)) {
@@ -167,26 +169,56 @@ ncclResult_t enqueue_kernel(ncclComm* comm, CUstream handle, std::vector<Request
       accesses.push_back({scaling.address, scaling.address + bytes, false});
     }
   }
-  const char* name = name_of(requests.front().kind);
-  // NCCL makes the communicator's device current itself.
-  Context* const before = std::exchange(current_context(), comm->context);
-  const std::lock_guard lock(engine().mutex);
-  Stream* stream = stream_of(handle, name);
-  current_context() = before;
-  if (stream == nullptr)
-    return failed(comm, ncclInvalidArgument, "the stream is none of the device");
   const uint64_t ticket = ++engine().next_ticket;
   const uint64_t number = ++comm->kernels_issued;
   comm->context->nccl_kernels.push_back({ticket, comm->id, number, &comm->aborted});
   ++comm->kernels;
-  const CUresult result =
-      enqueue(stream, name, accesses, [comm, ticket, number, requests = std::move(requests)] {
-        if (wait_for_turn(comm, ticket, number)) run_kernel(comm, number, requests);
-        end_kernel(comm, ticket);
-      });
-  if (result == CUDA_SUCCESS) return ncclSuccess;
+  const char* name = name_of(requests.front().kind);
+  const CUresult result = enqueue(stream, name, accesses, [comm, ticket, number, requests] {
+    if (wait_for_turn(comm, ticket, number)) run_kernel(comm, number, requests);
+    end_kernel(comm, ticket);
+  });
+  if (result == CUDA_SUCCESS) return result;
   comm->context->nccl_kernels.pop_back();
   --comm->kernels;
+  return result;
+}
+
+// A kernel in a graph: the communicator does not end before all copies are gone.
+class InGraph {
+ public:
+  explicit InGraph(ncclComm* comm) : comm_(comm) { ++comm_->in_graphs; }
+  ~InGraph() { --comm_->in_graphs; }
+  InGraph(const InGraph&) = delete;
+  InGraph& operator=(const InGraph&) = delete;
+
+ private:
+  ncclComm* const comm_;
+};
+
+CUresult capture_kernel(ncclComm* comm, Stream* stream, const std::vector<Request>& requests) {
+  const auto held = std::make_shared<const InGraph>(comm);
+  return capture_step(stream, [comm, requests, held](Stream* to, Launch&) {
+    return enqueue_kernel(comm, to, requests);
+  });
+}
+
+ncclResult_t launch_kernel(ncclComm* comm, CUstream handle, const std::vector<Request>& requests) {
+  // NCCL makes the communicator's device current itself.
+  Context* const before = std::exchange(current_context(), comm->context);
+  const std::lock_guard lock(engine().mutex);
+  Stream* stream = stream_of(handle, name_of(requests.front().kind));
+  current_context() = before;
+  if (stream == nullptr) {
+    return failed(comm, ncclInvalidArgument, "the stream is none of the device");
+  }
+  const bool captured = capture_of(stream) != nullptr;
+  if (!captured && is_refused_by_capture("a launch of NCCL's")) {
+    return failed(comm, ncclUnhandledCudaError, "launching failed: a stream is being captured");
+  }
+  const CUresult result =
+      captured ? capture_kernel(comm, stream, requests) : enqueue_kernel(comm, stream, requests);
+  if (result == CUDA_SUCCESS) return ncclSuccess;
   return failed(comm, ncclUnhandledCudaError, "launching failed: " + std::to_string(result));
 }
 
@@ -217,7 +249,7 @@ ncclResult_t launch_plans(const Plans& plans) {
   random_delay();
   for (const auto& plan : plans) {
     if (plan.front().comm->aborted) return ncclInternalError;
-    const ncclResult_t result = enqueue_kernel(plan.front().comm, plan.front().stream, plan);
+    const ncclResult_t result = launch_kernel(plan.front().comm, plan.front().stream, plan);
     if (result != ncclSuccess) return result;
   }
   return ncclSuccess;
@@ -479,9 +511,10 @@ ncclResult_t abort_together(const std::vector<ncclComm*>& comms) {
   }
   if (strike("hung-abort", {{"rank", rank}})) sleep_for_fault(-1, nullptr, nullptr);
   for (ncclComm* comm : comms) {
-    if (!wait_outside([&] { return comm->jobs == 0 && comm->kernels == 0; })) {
-      return ncclInternalError;
-    }
+    const auto is_over = [&] {
+      return comm->jobs == 0 && comm->kernels == 0 && comm->in_graphs == 0;
+    };
+    if (!wait_outside(is_over)) return ncclInternalError;
   }
   wait_for_other_kernels(comms.front());
   for (ncclComm* comm : comms) {
@@ -495,7 +528,7 @@ ncclResult_t abort_together(const std::vector<ncclComm*>& comms) {
 ncclResult_t finalize(ncclComm* comm) {
   return start_job(comm, [comm] {
     random_delay();
-    wait_outside([&] { return comm->kernels == 0 || comm->aborted; });
+    wait_outside([&] { return (comm->kernels == 0 && comm->in_graphs == 0) || comm->aborted; });
     comm->life = Life::kFinalized;
     return ncclSuccess;
   });

@@ -71,8 +71,9 @@ struct ncclComm {
   std::atomic<int> state{ncclSuccess};  // what ncclCommGetAsyncError says
   std::atomic<bool> aborted{false};     // everything in flight leaves
   std::atomic<fake_gpu::Life> life{fake_gpu::Life::kInUse};
-  std::atomic<int> jobs{0};     // threads that work for it: joining, launching
-  std::atomic<int> kernels{0};  // on streams, not ended
+  std::atomic<int> jobs{0};       // threads that work for it: joining, launching
+  std::atomic<int> kernels{0};    // on streams, not ended
+  std::atomic<int> in_graphs{0};  // captured kernels whose graphs are not gone
   std::atomic<bool> joining{false};
   std::atomic<std::thread::id> inside{};  // the thread that is in a call
   std::atomic<std::thread::id> joined_by{};

@@ -183,20 +183,6 @@ TEST(a_call_in_a_host_function_is_refused) {
   CHECK_EQ(fakeGpuViolations("call-in-callback"), 1u);
 }
 
-TEST(nothing_is_enqueued_while_a_stream_is_captured) {
-  Pending pending;
-  int status = -1;
-  fakeGpuSetCapturing(pending.second, 1);
-  ok(cuStreamIsCapturing(pending.second, &status));
-  CHECK_EQ(status, CU_STREAM_CAPTURE_STATUS_ACTIVE);
-  CHECK_EQ(cuMemsetD8Async(pending.copy, 0, 1, pending.second),
-           CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED);
-  CHECK_EQ(fakeGpuViolations("capture"), 1u);
-  fakeGpuSetCapturing(pending.second, 0);
-  ok(cuStreamIsCapturing(pending.second, &status));
-  CHECK_EQ(status, CU_STREAM_CAPTURE_STATUS_NONE);
-}
-
 TEST(kernels_are_found_by_name_and_launched) {
   Pending pending;
   fakeGpuPause(0);
