@@ -141,7 +141,8 @@ def target_of(
     bare: tuple[Knob, ...] = ()
     searched: tuple[str, ...] = ()
     if adapter == "hvdtune":
-        rows, bare = _process_rows(cores, local_size), (*core_knobs, *DDP_KNOBS)
+        rows = [*_process_rows(cores, local_size), *_NCCL]
+        bare = (*core_knobs, *DDP_KNOBS)
         searched = tuple(
             knob.name
             for knob in bare

@@ -62,11 +62,14 @@ def test_ranks_of_hvdtune_have_the_knob_table_and_what_a_process_takes_in():
     assert "cache_capacity" not in target.searched
     places = next(knob for knob in target.knobs if knob.name == "thread_affinity")
     assert places.choices == ("unset", "0,1", "2,3", "0,2")
-    setting = {**target.native, "omp_num_threads": 2, "thread_affinity": "2,3", "transport": "tcp"}
+    assert "nccl_proto" not in target.searched
+    changes = {"omp_num_threads": 2, "thread_affinity": "2,3", "transport": "tcp"}
+    setting = {**target.native, **changes, "nccl_proto": "LL128"}
     assert target.environ(setting) == {
         "OMP_NUM_THREADS": "2",
         "HVDTUNE_THREAD_AFFINITY": "2,3",
         "HVDTUNE_TRANSPORT": "tcp",
+        "NCCL_PROTO": "LL128",
     }
 
 
