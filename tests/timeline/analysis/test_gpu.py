@@ -3,7 +3,9 @@
 import pytest
 
 from hvdtune.timeline import open_trace
+from hvdtune.timeline.analysis.findings import why
 from hvdtune.timeline.analysis.metrics import gpu
+from hvdtune.timeline.model.job_metadata import job_metadata_of
 from hvdtune.timeline.reading.opening import open_light
 from tests.kit.traces import event, write
 
@@ -14,9 +16,9 @@ def on_gpu(name, at_us, lasts_us, stream=7, category="kernel"):
     return event("X", at_us, name, dur=lasts_us, cat=category, pid=0, tid=stream)
 
 
-def recorded(folder, *events, rank=0, steps=True, name="trace.json"):
+def recorded(folder, *events, rank=0, size=2, steps=True, name="trace.json"):
     marks = [event("X", 0, "ProfilerStep#3", dur=100, cat="user_annotation", pid=1, tid=1)] * steps
-    info = {"rank": rank, "world_size": 2, "backend": "nccl"}
+    info = {"rank": rank, "world_size": size, "backend": "nccl"}
     return write(folder / name, *marks, *events, distributedInfo=info)
 
 
@@ -85,3 +87,52 @@ def test_a_recording_that_says_no_rank_has_its_collectives_too(tmp_path):
     path = write(tmp_path / "t.json", *STEP, deviceProperties=[])
     (row,) = gpu.table(open_trace(path)).to_dict("records")
     assert row["communication_percent"] > 0
+
+
+def training(folder, kernels, lasts_us, ranks=2, communicates=True):
+    """Steps of 10 ms, in each of which a GPU runs so many kernels, evenly spread."""
+    for rank in range(ranks):
+        events: list[dict] = []
+        for step in range(14):
+            begin = 10_000 * step
+            mark = event("X", begin, f"ProfilerStep#{step + 3}", dur=10_000, cat="user_annotation")
+            events.append({**mark, "pid": 1, "tid": 1})
+            call = event("X", begin + 5000, "nccl:all_reduce", dur=10, cat="user_annotation")
+            events += [
+                {**call, "pid": 1, "tid": 1},
+                on_gpu(NCCL, begin + 5010, 400, stream=20),
+                on_gpu("nccl:all_reduce", begin + 5010, 400, 20, category="gpu_user_annotation"),
+            ] * communicates
+            apart_us = 9500 / kernels
+            events += [
+                on_gpu("gemm", begin + round(apart_us * at), lasts_us) for at in range(kernels)
+            ]
+        recorded(folder, *events, rank=rank, size=ranks, steps=False, name=f"rank{rank}.json")
+    trace = open_trace(folder)
+    return why(trace, job_metadata_of(trace))
+
+
+@pytest.mark.parametrize(
+    ("kernels", "lasts_us", "summary", "remedy"),
+    [
+        (300, 10, "kernels end before the next are launched", "CUDA graphs"),
+        (5, 1000, "it waits for its host", "DataLoader workers"),
+    ],
+)
+def test_gpus_that_are_idle_in_every_step_are_a_finding(
+    tmp_path, kernels, lasts_us, summary, remedy
+):
+    (finding,) = training(tmp_path, kernels, lasts_us).findings
+    assert finding.kind == "idle-gpus"
+    assert summary in finding.summary and remedy in finding.remedy
+    assert 40 < finding.cost.percent < 80
+
+
+def test_a_training_in_one_process_is_answered_by_what_its_gpu_does(tmp_path):
+    answer = training(tmp_path, 300, 10, ranks=1, communicates=False)
+    assert [finding.kind for finding in answer.findings] == ["idle-gpus"]
+    assert "only what GPUs do was looked at" in answer.notes[0]
+
+
+def test_gpus_that_compute_nearly_all_of_the_time_are_none(tmp_path):
+    assert training(tmp_path, 10, 900).verdict == "nothing"

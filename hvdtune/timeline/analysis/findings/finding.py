@@ -62,6 +62,7 @@ KINDS = (
         "channels",
         "network",
         "exposed-communication",
+        "idle-gpus",
     }
 )
 

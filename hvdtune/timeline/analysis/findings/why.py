@@ -10,6 +10,7 @@ from hvdtune.timeline.analysis.findings import (
     buckets,
     exposed,
     hang,
+    idle_gpus,
     late_rank,
     nccl_reports,
     negotiation,
@@ -37,6 +38,7 @@ RULES: tuple[Callable[[TraceEvidence], Iterator[TraceFinding]], ...] = (
     network.find,
 )
 
+_NO_COLLECTIVES = "there are no collectives"
 Verdict = Literal["found", "nothing", "incomplete"]
 
 
@@ -103,6 +105,8 @@ def why(trace: Trace, job: JobMetadata) -> Answer:
     if arrivals := arrivals_of(trace):
         return _of_arrivals(arrivals, job)
     missing = tuple(_missing(trace, job))
+    if missing == (_NO_COLLECTIVES,) and (answer := _of_gpus(trace, job)):
+        return answer
     if missing:
         return Answer("incomplete", missing=missing, ranks=job.ranks)
     evidence = TraceEvidence.of(trace.events, job)
@@ -114,6 +118,7 @@ def why(trace: Trace, job: JobMetadata) -> Answer:
     found = _without_overlaps(found)
     found += network.find_rest(evidence, found)
     found += exposed.find(evidence, found)
+    found += idle_gpus.find(trace, evidence, found)
     found.sort(key=lambda finding: -finding.cost.mean)
     notes = [*_notes(trace, job)]
     if len(evidence.busy) < FEW_STEPS:
@@ -131,6 +136,22 @@ def why(trace: Trace, job: JobMetadata) -> Answer:
 
 def _less_sure(finding: TraceFinding) -> TraceFinding:
     return replace(finding, confidence="medium") if finding.confidence == "high" else finding
+
+
+def _of_gpus(trace: Trace, job: JobMetadata) -> Answer | None:
+    """The answer of a training without communication; None where its GPUs were not recorded."""
+    evidence = TraceEvidence.of(trace.events, job)
+    if len(evidence.busy) < MIN_STEPS or not idle_gpus.can_tell(trace, evidence):
+        return None
+    found = list(idle_gpus.find(trace, evidence, ()))
+    return Answer(
+        "found" if found else "nothing",
+        findings=tuple(found),
+        notes=(f"{_NO_COLLECTIVES}, so only what GPUs do was looked at",),
+        step_ms=evidence.step_ms,
+        steps=len(evidence.busy),
+        ranks=job.ranks,
+    )
 
 
 def _of_dumps(dumps: hang.Dumps) -> Answer:
@@ -206,7 +227,7 @@ def _missing(trace: Trace, job: JobMetadata) -> Iterator[str]:
     for rank, step in steps[steps.duplicated()].head(1).to_numpy().tolist():
         yield f"rank {rank} has step {step} twice, so its steps cannot be told apart"
     if not kinds.isin(COLLECTIVES).any():
-        yield "there are no collectives"
+        yield _NO_COLLECTIVES
     elif len(job.ranks) > 1 and events.loc[kinds == "NEGOTIATE", "rank"].nunique() < len(job.ranks):
         yield "not every rank's announcements are in the trace, so nobody can tell who was late"
     if job.dropped > MANY_DROPPED * len(events):

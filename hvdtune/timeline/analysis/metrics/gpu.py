@@ -98,6 +98,17 @@ def sentence(table: pd.DataFrame) -> str:
     return text
 
 
+def busy_times(trace: Trace) -> dict[int, _Spans]:
+    """When each rank's GPU runs a kernel or a copy: begins and ends in ns, which may overlap."""
+    return {
+        rank: (
+            np.concatenate([each[0] for each in spans]),
+            np.concatenate([each[1] for each in spans]),
+        )
+        for rank, *spans in _of_ranks(trace)
+    }
+
+
 def _device_rows(trace: Trace) -> Iterator[tuple[OtherSlices, np.ndarray]]:
     """The slices of devices, if there are any."""
     others = trace.others

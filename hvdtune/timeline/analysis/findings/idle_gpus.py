@@ -1,0 +1,88 @@
+"""GPUs that have nothing to do in a part of every step, on all ranks, beside communication."""
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pandas as pd
+
+from hvdtune.timeline.analysis.findings.finding import (
+    OF_RANKS,
+    TraceEvidence,
+    TraceFinding,
+    cost_of,
+)
+from hvdtune.timeline.analysis.metrics import gpu, stragglers
+from hvdtune.timeline.model.intervals import covered_within
+from hvdtune.timeline.model.trace import Trace
+
+MUCH_PERCENT = 20.0  # of a step
+# A GPU that is idle for less than this after each kernel waits for the next one to be launched,
+# which takes the longer the more a profiler records of it.
+_LAUNCH_MS = 0.1
+
+_LAUNCHES = (
+    "launch less often: torch.compile, CUDA graphs (hvd.CUDAGraph holds collectives, too), a "
+    "foreach or fused optimizer, a larger batch"
+)
+_HOST = (
+    "find what the host does or waits for then: batches (more DataLoader workers, pin_memory and "
+    "non_blocking copies), .item() and .cpu() in every step, logging; put hvd.span(...) around it"
+)
+
+
+def find(
+    trace: Trace, evidence: TraceEvidence, found: Sequence[TraceFinding]
+) -> Iterator[TraceFinding]:
+    """Find at most one, unless what makes a rank late is as much."""
+    steps = _with_idle_times(trace, evidence)
+    if steps is None:
+        return
+    idle = stragglers.part(steps, "idle_ms")
+    cost = cost_of(idle.min(axis=1), evidence.step_ms)
+    late_ms = sum(row.cost.mean for row in found if row.kind in OF_RANKS)
+    if not cost.matters or cost.percent < MUCH_PERCENT or cost.mean < 2 * late_ms:
+        return
+    kernels = float(steps["kernels"].mean())
+    waits_for_launches = idle.mean() < _LAUNCH_MS * kernels
+    yield TraceFinding(
+        kind="idle-gpus",
+        ranks=(),
+        cost=cost,
+        summary="every GPU is idle while nothing is communicated: "
+        + (
+            "kernels end before the next are launched"
+            if waits_for_launches
+            else "it waits for its host"
+        ),
+        evidence=(
+            "counted on the GPU that is idle least in each step; the mean of all is "
+            f"{idle.mean():.2f} ms, {100 * idle.mean() / evidence.step_ms:.0f} % of a step",
+            f"a GPU runs {kernels:,.0f} kernels and copies in a step, and is idle for "
+            f"{1000 * idle.mean() / max(kernels, 1.0):,.0f} us for each of them",
+        ),
+        remedy=_LAUNCHES if waits_for_launches else _HOST,
+        confidence="medium",
+    )
+
+
+def can_tell(trace: Trace, evidence: TraceEvidence) -> bool:
+    """Whether the GPU of every rank was recorded."""
+    return not set(evidence.steps["rank"]) - gpu.busy_times(trace).keys()
+
+
+def _with_idle_times(trace: Trace, evidence: TraceEvidence) -> pd.DataFrame | None:
+    """The steps with idle_ms, in which a rank's GPU runs nothing and the script does not wait for a
+    collective, and kernels, which begin in it; None unless every rank's GPU was recorded."""
+    if not can_tell(trace, evidence):
+        return None
+    busy = gpu.busy_times(trace)
+    parts = []
+    for rank, own in evidence.steps.groupby("rank"):
+        begin, end = busy[int(rank)]
+        first, last = own["begin_ns"].to_numpy(), own["end_ns"].to_numpy()
+        idle = (last - first - covered_within(begin, end, first, last)) / 1e6
+        waited = own["blocked_ms"].fillna(0.0).to_numpy()
+        ordered = np.sort(begin)
+        kernels = np.searchsorted(ordered, last) - np.searchsorted(ordered, first)
+        parts.append(own.assign(idle_ms=np.maximum(idle - waited, 0.0), kernels=kernels))
+    return pd.concat(parts)
