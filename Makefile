@@ -136,7 +136,7 @@ gpu-fake-soak: $(VENV)/.cmake
 # streams, training, and 100 kills, with ranks that share the GPU where there is but one; then times
 # against NCCL and DistributedDataParallel. Each takes a few minutes.
 gpu-test:
-	HVDTUNE_TEST_KILLS=100 $(PYTHON) -m pytest tests/gpu/test_on_gpu.py tests/torch/test_cuda.py
+	HVDTUNE_TEST_KILLS=100 $(PYTHON) -m pytest tests/gpu/test_graphs_on_gpu.py tests/gpu/test_on_gpu.py tests/torch/test_cuda.py
 
 gpu-bench:
 	$(PYTHON) -m studies.bench.gpu

@@ -345,6 +345,27 @@ void register_runtime(py::module_& module) {
             runtime.copy_result(operation, index, reinterpret_cast<uint8_t*>(to),
                                 to_stream(stream));
           })
+      .def(
+          "begin_capture",
+          [](Runtime& runtime, double timeout_s) {
+            return runtime.begin_capture(to_nanoseconds(timeout_s));
+          },
+          NoGil())
+      .def(
+          "end_capture",
+          [](Runtime& runtime, double timeout_s) {
+            return runtime.end_capture(to_nanoseconds(timeout_s));
+          },
+          NoGil())
+      .def(
+          "before_replay",
+          [](Runtime& runtime, uintptr_t stream, double timeout_s) {
+            return runtime.before_replay(to_stream(stream), to_nanoseconds(timeout_s));
+          },
+          NoGil())
+      .def("after_replay",
+           [](Runtime& runtime, uintptr_t stream) { runtime.after_replay(to_stream(stream)); })
+      .def("check_gpu", &Runtime::check_gpu, NoGil())
       .def("framework_job", &new_job)
       .def("has_ended", &has_ended)
       .def("finish", &finish, "handles"_a, "timeout_s"_a, "operations"_a = py::none())

@@ -18,11 +18,16 @@ using CudaStream = struct CudaStreamObject*;
 using CudaEvent = struct CudaEventObject*;
 using CudaModule = struct CudaModuleObject*;
 using CudaFunction = struct CudaFunctionObject*;
+using CudaGraph = struct CudaGraphObject*;
+using CudaUserObject = struct CudaUserObjectObject*;
 
 inline constexpr CudaResult kCudaSuccess = 0;
 inline constexpr CudaResult kCudaNotReady = 600;
 inline constexpr unsigned kCudaStreamNonBlocking = 1;
 inline constexpr unsigned kCudaEventDisableTiming = 2;
+inline constexpr int kCudaCaptureModeRelaxed = 2;
+inline constexpr unsigned kCudaNoDestructorSync = 1;
+inline constexpr unsigned kCudaMoveToGraph = 1;
 
 // Every function that is called: what it is called here, and in the library.
 #define HVDTUNE_CUDA_FUNCTIONS(X)                                                               \
@@ -45,6 +50,13 @@ inline constexpr unsigned kCudaEventDisableTiming = 2;
   X(wait_event, "cuStreamWaitEvent", (CudaStream, CudaEvent, unsigned))                         \
   X(query_stream, "cuStreamQuery", (CudaStream))                                                \
   X(is_capturing, "cuStreamIsCapturing", (CudaStream, int*))                                    \
+  X(capture_info, "cuStreamGetCaptureInfo_v2",                                                  \
+    (CudaStream, int*, uint64_t*, CudaGraph*, const void**, size_t*))                           \
+  X(exchange_capture_mode, "cuThreadExchangeStreamCaptureMode", (int*))                         \
+  X(create_user_object, "cuUserObjectCreate",                                                   \
+    (CudaUserObject*, void*, void (*)(void*), unsigned, unsigned))                              \
+  X(retain_user_object, "cuGraphRetainUserObject",                                              \
+    (CudaGraph, CudaUserObject, unsigned, unsigned))                                            \
   X(create_event, "cuEventCreate", (CudaEvent*, unsigned))                                      \
   X(destroy_event, "cuEventDestroy_v2", (CudaEvent))                                            \
   X(record_event, "cuEventRecord", (CudaEvent, CudaStream))                                     \

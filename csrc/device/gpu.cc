@@ -32,6 +32,13 @@ Gpu::Scope::~Scope() {
   if (before_ != gpu_.context_) gpu_.driver().set_current(before_);
 }
 
+RelaxedCaptureMode::RelaxedCaptureMode(std::shared_ptr<const CudaDriver> driver)
+    : driver_(std::move(driver)) {
+  driver_->check(driver_->exchange_capture_mode(&before_), "cuThreadExchangeStreamCaptureMode");
+}
+
+RelaxedCaptureMode::~RelaxedCaptureMode() { driver_->exchange_capture_mode(&before_); }
+
 GpuEvent::GpuEvent(std::shared_ptr<const Gpu> gpu, Timing timing) : gpu_(std::move(gpu)) {
   const Gpu::Scope scope(*gpu_);
   const CudaDriver& driver = gpu_->driver();

@@ -42,6 +42,21 @@ class Gpu {
   CudaContext context_ = nullptr;
 };
 
+// While it lives, what the calling thread does is no part of a capture, nor in the way of one:
+// while a stream is captured into a CUDA graph, CUDA refuses other threads' queries and
+// allocations, and ends the capture, unless they say that they know what they do.
+class RelaxedCaptureMode {
+ public:
+  explicit RelaxedCaptureMode(std::shared_ptr<const CudaDriver> driver);
+  ~RelaxedCaptureMode();
+  RelaxedCaptureMode(const RelaxedCaptureMode&) = delete;
+  RelaxedCaptureMode& operator=(const RelaxedCaptureMode&) = delete;
+
+ private:
+  const std::shared_ptr<const CudaDriver> driver_;
+  int before_ = kCudaCaptureModeRelaxed;
+};
+
 // What follows frees what it has made, and then does not report errors: a context that is broken
 // gives nothing back.
 

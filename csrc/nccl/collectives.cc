@@ -181,6 +181,29 @@ void GpuCollectives::enqueue(const GpuCall& call) {
   }
 }
 
+void GpuCollectives::capture(const GpuCall& call, CudaStream stream, GraphOwners::Owners& owners) {
+  const CudaStream own = std::exchange(stream_, stream);
+  owners_ = &owners;
+  try {
+    enqueue(call);
+  } catch (...) {
+    owners_ = nullptr;
+    stream_ = own;
+    throw;
+  }
+  owners_ = nullptr;
+  stream_ = own;
+  if (host_sizes_) owners.push_back(host_sizes_);
+  owners.push_back(in_graphs_);
+}
+
+// Memory that is used again once the pointer is gone, unless a graph keeps it.
+std::shared_ptr<GpuMemory> GpuCollectives::take(size_t bytes) {
+  std::shared_ptr<GpuMemory> memory = pool_.take(bytes);
+  if (owners_ != nullptr) owners_->push_back(memory);
+  return memory;
+}
+
 // A single tensor that NCCL can read and write itself is not copied; all ranks know whether it is.
 void GpuCollectives::allreduce(const GpuCall& call) {
   const bool exact = bits_ == GpuBits::kExact;
@@ -188,7 +211,7 @@ void GpuCollectives::allreduce(const GpuCall& call) {
   if (!exact && count > 0 && !has_arithmetic(call)) {
     const GpuTensor& tensor = call.tensors[0];
     const bool absent = tensor.input == nullptr;
-    const auto spare = absent ? pool_.take(count * size_of(call.dtype)) : nullptr;
+    const auto spare = absent ? take(count * size_of(call.dtype)) : nullptr;
     if (spare) {
       kernels_.fill(spare->get(), count, size_of(call.dtype), call.identity, stream_);
     }
@@ -205,7 +228,7 @@ void GpuCollectives::allreduce(const GpuCall& call) {
     if (run.count == 0) return;
     // All ranks have slices of one size.
     const size_t room = exact ? (run.count / size() + 1 + kAligned) * size() : run.count;
-    const auto packed = pool_.take(room * element);
+    const auto packed = take(room * element);
     reduce_run(call, run, packed->get(), run.count);
   }
 }
@@ -257,7 +280,7 @@ void GpuCollectives::allreduce_exactly(const GpuCall& call, uint8_t* packed, siz
   const size_t element = size_of(call.dtype);
   const size_t slice = aligned((count + size() - 1) / size());
   const size_t slice_bytes = slice * element;
-  const auto contributions = pool_.take(slice_bytes * size());
+  const auto contributions = take(slice_bytes * size());
   comm_->issue_group("an exchange of slices", [&](const NcclLibrary& nccl, NcclComm comm) {
     for (size_t peer = 0; peer < size(); ++peer) {
       const auto rank = static_cast<int>(peer);
@@ -291,7 +314,7 @@ void GpuCollectives::reducescatter(const GpuCall& call) {
   const bool arithmetic = has_arithmetic(call);
   if (even && !arithmetic) return issue(tensor.input, tensor.output);
   const size_t element = travelling_bytes(call.dtype);
-  const auto packed = pool_.take(size() * most * element);
+  const auto packed = take(size() * most * element);
   std::vector<Piece> inputs;
   size_t at = 0;
   for (size_t rank = 0; rank < size(); ++rank) {
@@ -319,7 +342,7 @@ void GpuCollectives::reducescatter_exactly(const GpuCall& call) {
   const std::vector<size_t>& counts = call.to_ranks;
   const size_t element = size_of(call.dtype);
   const size_t own = counts[self()];
-  const auto contributions = pool_.take(own * element * size());
+  const auto contributions = take(own * element * size());
   comm_->issue_group("an exchange of blocks", [&](const NcclLibrary& nccl, NcclComm comm) {
     size_t at = 0;
     for (size_t peer = 0; peer < size(); ++peer) {
@@ -346,7 +369,7 @@ void GpuCollectives::broadcast(const GpuCall& call) {
   const GpuTensor& tensor = call.tensors[0];
   const size_t bytes = tensor.count * size_of(call.dtype);
   if (bytes == 0) return;
-  const auto spare = tensor.output == nullptr ? pool_.take(bytes) : nullptr;
+  const auto spare = tensor.output == nullptr ? take(bytes) : nullptr;
   uint8_t* output = spare ? spare->get() : tensor.output;
   const uint8_t* input = spare ? output : tensor.input;
   comm_->issue("ncclBroadcast", [&](const NcclLibrary& nccl, NcclComm comm) {

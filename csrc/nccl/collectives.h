@@ -9,6 +9,7 @@
 #include "base/dtype.h"
 #include "base/op_table.h"
 #include "base/reduce_op.h"
+#include "device/graph_owners.h"
 #include "device/kernel_launcher.h"
 #include "device/memory_pool.h"
 #include "nccl/communicator.h"
@@ -57,6 +58,11 @@ class GpuCollectives {
 
   // Returns when the stream has it. Does not wait for what it carries out.
   void enqueue(const GpuCall& call);
+  // The same on a stream that is being captured. What the graph will use is added to `owners`,
+  // which it has to keep.
+  void capture(const GpuCall& call, CudaStream stream, GraphOwners::Owners& owners);
+  // Whether a graph has operations of it: NCCL ends no communicator before.
+  bool is_in_graphs() const { return in_graphs_.use_count() > 1; }
   NcclCommunicator& communicator() { return *comm_; }
 
  private:
@@ -70,12 +76,15 @@ class GpuCollectives {
   void allgather(const GpuCall& call);
   void alltoall(const GpuCall& call);
   GpuReduction reduction_of(const GpuCall& call) const;
+  std::shared_ptr<GpuMemory> take(size_t bytes);
   size_t self() const { return static_cast<size_t>(comm_->rank()); }
   size_t size() const { return static_cast<size_t>(comm_->size()); }
 
   std::unique_ptr<NcclCommunicator> comm_;
   const std::shared_ptr<const Gpu> gpu_;
-  const CudaStream stream_;
+  CudaStream stream_;                      // the captured one in capture()
+  GraphOwners::Owners* owners_ = nullptr;  // in capture()
+  const std::shared_ptr<const void> in_graphs_ = std::make_shared<int>();  // a copy in each graph
   GpuMemoryPool& pool_;
   KernelLauncher& kernels_;
   const GpuOrder order_;

@@ -10,6 +10,8 @@
 namespace hvdtune {
 namespace {
 
+constexpr std::chrono::milliseconds kLookForGraphs{100};
+
 // NCCL has nothing to sleep on: its state is asked again and again, ever more seldom. What NCCL's
 // own thread launches is there after some tens of microseconds, which is less than a sleep takes.
 class Pause {
@@ -48,7 +50,9 @@ NcclCommunicator::NcclCommunicator(std::shared_ptr<NcclLibrary> library, const N
 
 void NcclCommunicator::meet() { settle(begun_, "ncclCommInitRankConfig"); }
 
-NcclCommunicator::~NcclCommunicator() { abort(); }
+NcclCommunicator::~NcclCommunicator() {
+  if (comm_ != nullptr) library_->abort(comm_);
+}
 
 NcclResult NcclCommunicator::state() const {
   NcclResult state = kNcclSuccess;
@@ -91,15 +95,23 @@ void NcclCommunicator::leave() {
   check(library_->destroy(std::exchange(comm_, nullptr)), "ncclCommDestroy");
 }
 
-void NcclCommunicator::abort() noexcept {
-  if (comm_ != nullptr) library_->abort(std::exchange(comm_, nullptr));
+// NCCL's own thread waits for the graphs; this one only looks whether it has ended.
+void NcclCommunicator::leave_behind_graphs() {
+  std::thread([library = library_, comm = give_up()] {
+    NcclResult state = library->finalize(comm);
+    while (state == kNcclInProgress) {
+      std::this_thread::sleep_for(kLookForGraphs);
+      if (library->async_error(comm, &state) != kNcclSuccess) return;
+    }
+    library->destroy(comm);
+  }).detach();
 }
 
-void NcclCommunicator::abort_together(const NcclLibrary& library,
-                                      std::span<NcclCommunicator* const> communicators) noexcept {
-  library.group_start();
-  for (NcclCommunicator* each : communicators) each->abort();
-  library.group_end();
+void NcclCommunicator::abort(const NcclLibrary& library,
+                             std::span<const NcclComm> given_up) noexcept {
+  if (given_up.size() > 1) library.group_start();
+  for (NcclComm each : given_up) library.abort(each);
+  if (given_up.size() > 1) library.group_end();
 }
 
 }  // namespace hvdtune

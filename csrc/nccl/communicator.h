@@ -6,6 +6,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <utility>
 
 #include "base/lease.h"
 #include "base/stop.h"
@@ -54,12 +55,14 @@ class NcclCommunicator {
 
   // All operations are done, on all ranks.
   void leave();
-  // Ends operations that other ranks never will. Idempotent.
-  void abort() noexcept;
-  // The same for several, none of which waits for kernels of another. REQUIRES:
-  // library.has_group_abort().
-  static void abort_together(const NcclLibrary& library,
-                             std::span<NcclCommunicator* const> communicators) noexcept;
+  // The same where CUDA graphs have operations of it: on a thread of its own, which ends when the
+  // last of them is gone, since NCCL waits for that.
+  void leave_behind_graphs();
+  // Nothing can be done with it any more, and whoever called this has to abort what it gives, which
+  // ends operations that other ranks never will. Null if it was left or given up before.
+  NcclComm give_up() { return std::exchange(comm_, nullptr); }
+  // Several at once, none of which waits for kernels of another if library.has_group_abort().
+  static void abort(const NcclLibrary& library, std::span<const NcclComm> given_up) noexcept;
 
  private:
   void settle(NcclResult result, const char* what);

@@ -17,7 +17,7 @@ bool fusable(const Response& response) {
 }
 
 bool same_kind(const Request& a, const Request& b) {
-  return a.process_set == b.process_set && a.on_gpu == b.on_gpu &&
+  return a.process_set == b.process_set && a.on_gpu == b.on_gpu && a.in_graph == b.in_graph &&
          a.tensors[0].dtype == b.tensors[0].dtype && a.reduce_op == b.reduce_op &&
          a.prescale == b.prescale && a.postscale == b.postscale;
 }

@@ -12,6 +12,7 @@ namespace {
 // Whether the operation can be carried out without data of the ranks that have joined. An identity
 // element that is scaled first need not be one any more, but for sums.
 bool goes_without_joined(const Request& request, const RankMask& who) {
+  if (request.in_graph) return false;  // what they give when it runs is known to nobody
   const bool sums = request.reduce_op == ReduceOp::kSum || request.reduce_op == ReduceOp::kAverage;
   switch (row_of(request.op).with_joined) {
     case WithJoined::kNever:

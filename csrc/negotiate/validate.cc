@@ -20,7 +20,7 @@ bool tensors_agree(OpType op, const TensorSpec& a, const TensorSpec& b) {
 bool agree(const Request& a, const Request& b) {
   return a.op == b.op && a.reduce_op == b.reduce_op && a.root == b.root &&
          a.prescale == b.prescale && a.postscale == b.postscale && a.on_gpu == b.on_gpu &&
-         (row_of(a.op).takes_splits || a.splits == b.splits) &&
+         a.in_graph == b.in_graph && (row_of(a.op).takes_splits || a.splits == b.splits) &&
          std::equal(
              a.tensors.begin(), a.tensors.end(), b.tensors.begin(), b.tensors.end(),
              [&](const TensorSpec& x, const TensorSpec& y) { return tensors_agree(a.op, x, y); });
@@ -62,7 +62,7 @@ std::string describe(const Request& request) {
   if (!request.splits.empty()) {
     text += (row.takes_splits ? " splits " : " ") + list_of(request.splits);
   }
-  if (request.on_gpu) text += " on a GPU";
+  if (request.on_gpu) text += request.in_graph ? " in a CUDA graph" : " on a GPU";
   if (request.prescale != 1.0) text += " prescale " + std::to_string(request.prescale);
   if (request.postscale != 1.0) text += " postscale " + std::to_string(request.postscale);
   return text;
@@ -103,9 +103,12 @@ std::string disagreement(std::span<const Version> versions) {
   }
   const bool one_device = std::ranges::all_of(
       camps, [&](const auto& camp) { return camp.first->on_gpu == camps[0].first->on_gpu; });
+  const bool all_in_graphs = std::ranges::all_of(
+      camps, [&](const auto& camp) { return camp.first->in_graph == camps[0].first->in_graph; });
   return "tensor \"" + camps[0].first->name + "\" differs between ranks: " + said +
          "; every rank must call the same operation with the same shape and dtype" +
-         (one_device ? "" : ", either all in the host's memory or all on GPUs");
+         (one_device ? "" : ", either all in the host's memory or all on GPUs") +
+         (all_in_graphs ? "" : ", and capture it into a CUDA graph on all ranks or on none");
 }
 
 }  // namespace hvdtune

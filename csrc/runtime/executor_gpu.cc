@@ -188,6 +188,7 @@ void Executor::hand_to_gpu(std::span<const Member> members, const Setting& setti
   task.process_set = process_set;
   task.size = group.size();
   task.rank = group.rank();
+  task.in_graph = members[0].response->request.in_graph;
   task.order.ranks.assign(group.canonical_ranks().begin(), group.canonical_ranks().end());
   for (const int size : group.host_sizes()) {
     task.order.host_sizes.push_back(static_cast<uint32_t>(size));
@@ -197,7 +198,7 @@ void Executor::hand_to_gpu(std::span<const Member> members, const Setting& setti
   for (const Member& member : members) {
     if (member.operation) task.operations.push_back(member.operation);
   }
-  if (recorder_.enabled()) task.records = records_of(members, reason);
+  if (recorder_.enabled() && !task.in_graph) task.records = records_of(members, reason);
   gpu_->enqueue(std::move(task));
 }
 

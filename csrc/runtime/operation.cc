@@ -230,6 +230,21 @@ void OperationTable::note_enqueued(std::span<const std::shared_ptr<Operation>> o
   done_.notify_all();
 }
 
+bool OperationTable::wait_none_for_gpu(std::chrono::nanoseconds time) {
+  std::unique_lock lock(mutex_);
+  return done_.wait_until(lock, wait_limit(time), [this] {
+    return std::ranges::none_of(in_flight_, [this](const auto& row) {
+      return entries_.at(row.second).operation->gpu != nullptr;
+    });
+  });
+}
+
+void OperationTable::check_open(std::chrono::nanoseconds time) {
+  std::unique_lock lock(mutex_);
+  done_.wait_until(lock, wait_limit(time), [this] { return closed_.has_value(); });
+  if (closed_) throw Error(*closed_);
+}
+
 std::shared_ptr<Operation> OperationTable::operation_of(Handle handle) const {
   const std::lock_guard lock(mutex_);
   return entry(handle).operation;

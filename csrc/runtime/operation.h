@@ -112,6 +112,11 @@ class OperationTable {
   // Frees their names: whoever has waited for that may submit the next operation of the name, which
   // the stream puts behind this one.
   void note_enqueued(std::span<const std::shared_ptr<Operation>> operations);
+  // Returns when no operation on tensors of a GPU is left that has not been put on its stream, or
+  // ended; false when `time` has passed.
+  bool wait_none_for_gpu(std::chrono::nanoseconds time);
+  // Throws what close() was given, if it has been called or is within `time`.
+  void check_open(std::chrono::nanoseconds time);
   // REQUIRES: it has not been released.
   std::shared_ptr<Operation> operation_of(Handle handle) const;
   // Everything in flight that has an on_end counts as waited for from now on.

@@ -161,6 +161,11 @@ std::vector<Handle> Runtime::add(std::vector<Submission> submissions, const OnEn
     Operation operation;
     operation.announced_ns = now;
     operation.gpu = prepare_gpu(submission);
+    if (operation.gpu && operation.gpu->in_graph) {
+      auto captured = std::make_shared<Request>(*submission.request);
+      captured->in_graph = true;
+      submission.request = std::move(captured);
+    }
     operation.request = std::move(submission.request);
     operation.memory = std::move(submission.memory);
     operation.awaited = submission.awaited;
@@ -204,7 +209,7 @@ std::shared_ptr<GpuWork> Runtime::prepare_gpu(const Submission& submission) cons
     throw Error(ErrorCode::kUsage, subject + "it is on no GPU that has a number", -1, request.name);
   }
   try {
-    return gpu_->prepare(submission.gpu);
+    return gpu_->prepare(submission.gpu, request);
   } catch (const Error& error) {
     throw Error(error.code(), subject + error.what(), error.rank(), request.name);
   }
@@ -215,6 +220,44 @@ bool Runtime::wait_on_stream(Handle handle, CudaStream stream, std::chrono::nano
   const std::shared_ptr<Operation> operation = table_.operation_of(handle);
   if (operation->gpu) gpu_->make_wait(stream, *operation->gpu);
   return true;
+}
+
+bool Runtime::begin_capture(std::chrono::nanoseconds time) {
+  if (!table_.wait_none_for_gpu(time)) return false;
+  require_gpu().begin_capture();
+  return true;
+}
+
+bool Runtime::end_capture(std::chrono::nanoseconds time) {
+  if (!table_.wait_none_for_gpu(time)) return false;
+  require_gpu().end_capture();
+  return true;
+}
+
+bool Runtime::before_replay(CudaStream stream, std::chrono::nanoseconds time) {
+  if (!table_.wait_none_for_gpu(time)) return false;
+  check_gpu();
+  require_gpu().before_replay(stream);
+  return true;
+}
+
+void Runtime::after_replay(CudaStream stream) { require_gpu().after_replay(stream); }
+
+// The cycle thread closes the table for whatever the GPU's thread has met with, and knows better
+// who is at fault.
+void Runtime::check_gpu() {
+  table_.check_open(std::chrono::nanoseconds(0));
+  try {
+    require_gpu().check_lease();
+  } catch (const Error&) {
+    table_.check_open(options_.gpu.abort_timeout + std::chrono::seconds(1));
+    throw;
+  }
+}
+
+GpuThread& Runtime::require_gpu() const {
+  if (!gpu_) throw Error(ErrorCode::kUsage, "this job has no GPU operations");
+  return *gpu_;
 }
 
 void Runtime::copy_result(Operation& operation, size_t index, uint8_t* to, CudaStream stream) {

@@ -88,6 +88,19 @@ class Runtime {
   // `stream` is given from now on comes after it: the host does not wait for the GPU. The handle
   // stays, and so must the memory until it is done. As wait() besides.
   bool wait_on_stream(Handle handle, CudaStream stream, std::chrono::nanoseconds time);
+  // Operations on tensors that are made on a captured stream become part of a CUDA graph between
+  // the first two. The first throws Error(kUsage) where that cannot be, and waits until the
+  // operations before are on the GPU: what NCCL starts there while a stream is captured may end the
+  // capture. The next two belong around every launch of such a graph: what was submitted before it
+  // comes before it on the GPU, and what is submitted later after it. False when `time` has passed:
+  // nothing has been done then. Whether what was launched has succeeded is known once the GPU is
+  // done with it and check_gpu() has returned; that and before_replay() throw what the job has
+  // ended with.
+  bool begin_capture(std::chrono::nanoseconds time);
+  bool end_capture(std::chrono::nanoseconds time);
+  bool before_replay(CudaStream stream, std::chrono::nanoseconds time);
+  void after_replay(CudaStream stream);
+  void check_gpu();
   // Copies a result to the GPU's memory at `to`, on `stream`. REQUIRES: wait() or wait_on_stream()
   // has returned.
   void copy_result(Operation& operation, size_t index, uint8_t* to, CudaStream stream);
@@ -136,6 +149,7 @@ class Runtime {
   // Fills in what the caller left open. Throws Error(kUsage) for what no rank could carry out.
   void settle(Submission& submission, const ProcessSets& sets) const;
   std::shared_ptr<GpuWork> prepare_gpu(const Submission& submission) const;
+  GpuThread& require_gpu() const;
   GpuServices gpu_services();
   bool wait(Handle handle, bool enqueued, std::chrono::nanoseconds time);
   std::vector<Handle> add(std::vector<Submission> submissions, const OnEnd& on_end);

@@ -33,7 +33,8 @@ static void fields(auto& archive, OneOf<TensorSpec> auto& tensor) {
 template <typename Archive>
 static void fields(Archive& archive, OneOf<Request> auto& request) {
   archive(request.op, request.reduce_op, request.root, request.process_set, request.prescale,
-          request.postscale, request.name, request.tensors, request.splits, request.on_gpu);
+          request.postscale, request.name, request.tensors, request.splits, request.on_gpu,
+          request.in_graph);
   if constexpr (Archive::kReads) {
     const std::string flaw = flaw_of(request);
     if (!flaw.empty()) archive.malformed(flaw);
@@ -237,6 +238,7 @@ std::string flaw_of(const Request& request) {
     bytes += more;
   }
   if (request.on_gpu && request.tensors.empty()) return "it has no tensor that a GPU could have";
+  if (request.in_graph && !request.on_gpu) return "it is in a CUDA graph and not on a GPU";
   return {};
 }
 

@@ -6,7 +6,7 @@
 //   IdClaim   = u32 id, [i32 ranks]
 //   Claim     = Request, [i32 ranks]
 //   Request   = u8 op, u8 reduce_op, i32 root, u32 process_set, f64 prescale, f64 postscale,
-//               str name, [TensorSpec], [i64 splits], u8 on_gpu
+//               str name, [TensorSpec], [i64 splits], u8 on_gpu, u8 in_graph
 //   TensorSpec= u8 dtype, [i64 shape]
 //   StepMark  = i32 rank, u64 step, u64 duration_ns
 //   StepHold  = i32 rank, u32 version, u64 passed
@@ -36,7 +36,7 @@
 
 namespace hvdtune {
 
-inline constexpr uint8_t kWireVersion = 8;
+inline constexpr uint8_t kWireVersion = 9;
 inline constexpr uint32_t kNoCacheId = 0xffffffff;
 
 struct TensorSpec {
@@ -65,6 +65,7 @@ struct Request {
   std::vector<TensorSpec> tensors;
   std::vector<int64_t> splits;  // alltoall: rows for each rank of the set; see OpType for others
   bool on_gpu = false;          // the tensors are in a GPU's memory
+  bool in_graph = false;        // it becomes part of a CUDA graph, and runs when that is launched
 
   bool operator==(const Request&) const = default;
 };

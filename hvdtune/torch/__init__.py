@@ -14,6 +14,7 @@ from hvdtune.torch import collectives, spans
 from hvdtune.torch.broadcast import broadcast_optimizer_state, broadcast_parameters
 from hvdtune.torch.collectives import *
 from hvdtune.torch.compression import Compression
+from hvdtune.torch.graphs import CUDAGraph
 from hvdtune.torch.optimizer import DistributedOptimizer
 from hvdtune.torch.sparse import sparse_allreduce_async
 from hvdtune.torch.sync_batch_norm import SyncBatchNorm
@@ -26,6 +27,7 @@ _ELASTIC: Final = "hvdtune.torch.elastic"
 __all__ = [
     *basics.__all__,
     *collectives.__all__,
+    "CUDAGraph",
     "Compression",
     "DistributedOptimizer",
     "SyncBatchNorm",

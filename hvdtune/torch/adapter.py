@@ -107,11 +107,17 @@ def require_dense(tensor: torch.Tensor) -> None:
         raise UsageError(f"this does not take a tensor of layout {tensor.layout}; make it dense")
 
 
+# The address of a GPU's current stream, for which torch.cuda.current_stream makes two objects.
+_current_stream: Final = getattr(torch._C, "_cuda_getCurrentRawStream", None)
+
+
 def _gpu_of(tensor: torch.Tensor) -> OnGpu:
     device = tensor.device
 
     def current() -> int:
-        return int(torch.cuda.current_stream(device).cuda_stream)
+        if _current_stream is None:
+            return int(torch.cuda.current_stream(device).cuda_stream)
+        return int(_current_stream(device.index))
 
     return OnGpu(device.index, current(), current)
 

@@ -60,8 +60,13 @@ class Driver:
     def pause(self, paused: bool) -> None:
         self._cuda.fakeGpuPause(int(paused))
 
-    def set_capturing(self, capturing: bool) -> None:
-        self._cuda.fakeGpuSetCapturing(ctypes.c_void_p(self.stream), int(capturing))
+    def begin_capture(self) -> None:
+        self.call("cuStreamBeginCapture_v2", ctypes.c_void_p(self.stream), 0)
+
+    def end_capture(self) -> None:
+        graph = ctypes.c_void_p()
+        self.call("cuStreamEndCapture", ctypes.c_void_p(self.stream), ctypes.byref(graph))
+        self.call("cuGraphDestroy", graph)
 
     def peek(self, address: int) -> int:
         self._cuda.fakeGpuPeek.restype = ctypes.c_void_p

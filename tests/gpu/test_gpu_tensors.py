@@ -104,10 +104,10 @@ def refusals():
     reduced(driver, np.ones(3))
     tensor = FakeTensor.of(driver, np.ones(3))
     texts = []
-    driver.set_capturing(True)
+    driver.begin_capture()
     with pytest.raises(UsageError) as captured:
         collectives.allreduce_async(ADAPTER, [tensor], [tensor], "graph", SUM)
-    driver.set_capturing(False)
+    driver.end_capture()
     texts.append(str(captured.value))
     other = FakeTensor.of(driver, np.ones(3))
     other.driver = Driver(runtime.rank())

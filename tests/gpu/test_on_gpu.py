@@ -15,7 +15,8 @@ import torch
 import hvdtune.torch as hvd
 from hvdtune.core.config.environment import Config
 from hvdtune.core.rank import runtime
-from hvdtune.errors import RankLostError, UsageError
+from hvdtune.core.rank.process import PROCESS
+from hvdtune.errors import RankLostError
 from tests.contract.test_collectives import carry_out, come_and_go, in_sets, joined
 from tests.contract.test_errors import disagree
 from tests.gpu.on_gpu import BITS, NEEDS_GPU, run, run_contract, start
@@ -122,26 +123,6 @@ def test_what_a_stream_is_given_next_comes_after_the_operation(size, operations)
     assert run(busy_streams, size, gpu_operations=operations) == [0] * size
 
 
-def capture():
-    tensor = torch.ones(10, device="cuda")
-    hvd.allreduce(tensor, name="before")
-    graph, text = torch.cuda.CUDAGraph(), ""
-    with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-        other = tensor + 1
-        try:
-            hvd.allreduce(other, name="inside")
-        except UsageError as error:
-            text = str(error)
-    graph.replay()
-    return text, hvd.allreduce(tensor, op=hvd.Sum, name="after").cpu().tolist()[0]
-
-
-def test_a_stream_that_is_captured_into_a_graph_is_refused():
-    text, after = run(capture, 1)[0]
-    assert "is being captured into a CUDA graph" in text
-    assert after == 1.0
-
-
 def reduce_for_ever(count):
     tensor = torch.ones(count, device="cuda")
     turn = 0
@@ -167,6 +148,30 @@ def test_after_sigkill_every_survivor_names_the_rank(seed):
         assert f"rank {victim}" in str(survivor.error), survivor.trace
         assert isinstance(survivor.error, RankLostError), survivor.trace
         assert survivor.error.rank == victim, survivor.trace
+
+
+@pytest.mark.parametrize("bits", BITS)
+def test_a_rank_that_is_stopped_is_given_up_and_told_so_when_it_goes_on(bits):
+    with start(reduce_for_ever, 2, 300_000, gpu_bits=bits) as job:
+        while (job.server.next_event(60.0) or {})["type"] != "formed":
+            pass
+        time.sleep(2.0)
+        os.kill(job.pid(1), signal.SIGSTOP)
+        survivor = job.outcome(0)
+        os.kill(job.pid(1), signal.SIGCONT)
+        stopped = job.outcome(1)
+    for outcome in (survivor, stopped):
+        assert isinstance(outcome.error, RankLostError), outcome.trace
+        assert outcome.error.rank == 1, outcome.trace
+
+
+def takes_nccl():
+    hvd.allreduce_(torch.ones(10, device="cuda"), name="first")
+    return PROCESS.place["gpu_operations"]
+
+
+def test_ranks_with_a_gpu_each_use_nccl_by_themselves():
+    assert run(takes_nccl, 1, gpu_operations="auto") == ["nccl"]
 
 
 def lose_and_go_on():

@@ -20,6 +20,8 @@ namespace {
 // How often events are looked at: soon after something was put on the stream, then more seldom.
 constexpr uint64_t kShortestPauseNs = 20'000;
 constexpr uint64_t kLongestPauseNs = 500'000;
+// The same while graphs may be running.
+constexpr uint64_t kGraphPauseNs = 20'000'000;
 constexpr std::chrono::milliseconds kLookInterval{20};
 
 // The exit code of a process that NCCL does not let go of: EX_SOFTWARE of sysexits.h.
@@ -54,20 +56,75 @@ GpuThread::Place& GpuThread::place(int number) {
   return *place_;
 }
 
-std::shared_ptr<GpuWork> GpuThread::prepare(const GpuPlace& where) {
+std::shared_ptr<GpuWork> GpuThread::prepare(const GpuPlace& where, const Request& request) {
   const std::shared_ptr<const Gpu>& gpu = place(where.number).gpu;
   const Gpu::Scope scope(*gpu);
   int capturing = 0;
   driver_->check(driver_->is_capturing(where.stream, &capturing), "cuStreamIsCapturing");
-  if (capturing != 0) {
-    throw Error(ErrorCode::kUsage,
-                "its stream is being captured into a CUDA graph; ranks agree on the order of "
-                "operations when they run, so no graph can hold them: call it outside of the "
-                "capture");
-  }
   auto work = std::make_shared<GpuWork>(gpu);
+  work->in_graph = capturing != 0;
+  if (work->in_graph) check_can_be_captured(request);
   work->ready.record(where.stream);
   return work;
+}
+
+void GpuThread::check_can_be_captured(const Request& request) {
+  const std::string captured = "its stream is being captured into a CUDA graph";
+  const std::lock_guard lock(mutex_);
+  if (!capturing_) {
+    throw Error(ErrorCode::kUsage,
+                captured +
+                    ", and the ranks would not notice if it failed when that is launched; in "
+                    "PyTorch, use hvdtune.torch.CUDAGraph in place of torch.cuda.CUDAGraph");
+  }
+  if (row_of(request.op).is_ragged) {
+    throw Error(ErrorCode::kUsage, captured + ", and how much " + std::string(name_of(request.op)) +
+                                       " gives is known only when it runs: call it outside of the "
+                                       "capture");
+  }
+  if (!met_sets_.contains(request.process_set)) {
+    throw Error(ErrorCode::kUsage, captured +
+                                       ", and nothing has been carried out in its process set yet: "
+                                       "run what you capture once before");
+  }
+}
+
+void GpuThread::begin_capture() {
+  const std::lock_guard lock(mutex_);
+  if (capturing_) {
+    throw Error(ErrorCode::kUsage,
+                "another CUDA graph is being captured; capture one after the other");
+  }
+  capturing_ = true;
+}
+
+void GpuThread::end_capture() {
+  const std::lock_guard lock(mutex_);
+  capturing_ = false;
+}
+
+void GpuThread::check_lease() {
+  check();
+  services_.lease.await(services_.stop);
+  check();
+}
+
+void GpuThread::before_replay(CudaStream stream) {
+  std::shared_ptr<GpuEvent> last;
+  {
+    const std::lock_guard lock(mutex_);
+    last = last_done_;
+  }
+  if (!last) return;
+  const Gpu::Scope scope(*place(-1).gpu);
+  driver_->check(driver_->wait_event(stream, last->get(), 0), "cuStreamWaitEvent");
+}
+
+void GpuThread::after_replay(CudaStream stream) {
+  auto event = std::make_shared<GpuEvent>(place(-1).gpu);
+  event->record(stream);
+  const std::lock_guard lock(mutex_);
+  last_replay_ = replayed_ = std::move(event);
 }
 
 void GpuThread::make_wait(CudaStream stream, const GpuWork& work) {
@@ -89,7 +146,10 @@ void GpuThread::copy(std::shared_ptr<GpuMemory> result, uint8_t* to, size_t byte
   here.pool.keep(std::move(result), std::move(read));
 }
 
-std::shared_ptr<GpuMemory> GpuThread::take(size_t bytes) { return place(-1).pool.take(bytes); }
+std::shared_ptr<GpuMemory> GpuThread::take(size_t bytes) {
+  const RelaxedCaptureMode relaxed(driver_);
+  return place(-1).pool.take(bytes);
+}
 
 void GpuThread::post(Job job) {
   {
@@ -130,8 +190,10 @@ void GpuThread::drop_set(uint32_t process_set) {
   post([this, process_set] {
     const auto set = sets_.find(process_set);
     if (set == sets_.end()) return;
-    set->second->communicator().leave();
+    leave(*set->second);
     sets_.erase(set);
+    const std::lock_guard lock(mutex_);
+    met_sets_.erase(process_set);
   });
 }
 
@@ -180,9 +242,10 @@ void GpuThread::run() {
     for (;;) {
       turn();
       const std::lock_guard lock(mutex_);
-      if (leaving_ && jobs_.empty() && waiting_jobs_.empty() && flights_.empty()) break;
+      const bool is_done = jobs_.empty() && waiting_jobs_.empty() && flights_.empty();
+      if (leaving_ && is_done && (!last_replay_ || last_replay_->has_passed())) break;
     }
-    for (auto& [number, set] : sets_) set->communicator().leave();
+    for (auto& [number, set] : sets_) leave(*set);
   } catch (const Error& error) {
     end_with(error);
   } catch (const std::exception& error) {
@@ -191,7 +254,10 @@ void GpuThread::run() {
   // The GPU's things go before its context does.
   sets_.clear();
   clock_.reset();
+  capture_stream_.reset();
   kernels_.reset();
+  GraphOwners::release_dropped();
+  relaxed_.reset();
   current_.reset();
   const std::lock_guard lock(mutex_);
   ended_ = true;
@@ -207,21 +273,30 @@ void GpuThread::turn() {
     waiting_jobs_.pop_front();
     job();
   }
-  for (const auto& [number, set] : sets_) set->communicator().check_health();
+  GraphOwners::release_dropped();
+  bool in_graphs = false;
+  for (const auto& [number, set] : sets_) {
+    set->communicator().check_health();
+    in_graphs = in_graphs || set->is_in_graphs();
+  }
   moved = reap() || moved;
-  pause_ns_ = moved ? kShortestPauseNs : std::min(2 * pause_ns_, kLongestPauseNs);
-  sleep(!flights_.empty());
+  pause_ns_ =
+      moved ? kShortestPauseNs : std::clamp(2 * pause_ns_, kShortestPauseNs, kLongestPauseNs);
+  // Nobody says here when a graph is launched.
+  if (flights_.empty()) pause_ns_ = in_graphs ? kGraphPauseNs : 0;
+  sleep();
 }
 
-// Until there is something to do; while something is on the stream, for a short time.
-void GpuThread::sleep(bool busy) {
+// Until there is something to do; while something is, or may be, on the GPU, for a short time.
+void GpuThread::sleep() {
+  if (!waiting_jobs_.empty() && flights_.size() < kMostFlights) return;  // room was made just now
   {
     const std::lock_guard lock(mutex_);
-    if (!jobs_.empty() || (leaving_ && flights_.empty())) return;
+    if (!jobs_.empty() || (leaving_ && flights_.empty() && !last_replay_)) return;
   }
   std::array<pollfd, 2> fds = {{{wake_.fd(), POLLIN, 0}, {services_.stop.fd(), POLLIN, 0}}};
   const timespec limit{0, static_cast<long>(pause_ns_)};
-  ppoll(fds.data(), fds.size(), busy ? &limit : nullptr, nullptr);
+  ppoll(fds.data(), fds.size(), pause_ns_ > 0 ? &limit : nullptr, nullptr);
   wake_.drain();
 }
 
@@ -230,7 +305,7 @@ GpuCollectives& GpuThread::collectives_of(const GpuTask& task) {
   if (known != sets_.end()) return *known->second;
   if (!task.id) throw Error(ErrorCode::kInternal, "a process set has no id of NCCL's");
   Place& here = place(-1);
-  if (!kernels_) kernels_ = std::make_unique<KernelLauncher>(here.gpu);
+  if (!kernels_) kernels_ = std::make_shared<KernelLauncher>(here.gpu);
   const std::string name = "process set " + std::to_string(task.process_set);
   auto comm = std::make_unique<NcclCommunicator>(nccl_, *task.id, task.size, task.rank, name,
                                                  services_.stop, services_.lease);
@@ -238,6 +313,8 @@ GpuCollectives& GpuThread::collectives_of(const GpuTask& task) {
                                                here.pool, *kernels_, task.order, options_.bits);
   GpuCollectives& kept = *sets_.emplace(task.process_set, std::move(made)).first->second;
   kept.communicator().meet();
+  const std::lock_guard lock(mutex_);
+  met_sets_.insert(task.process_set);
   return kept;
 }
 
@@ -245,13 +322,18 @@ void GpuThread::start(GpuTask task) {
   FAILPOINT("gpu/start");
   services_.lease.await(services_.stop);
   Place& here = place(-1);
-  if (!current_) current_.emplace(*here.gpu);
+  if (!current_) {
+    current_.emplace(*here.gpu);
+    relaxed_.emplace(driver_);
+  }
   GpuCollectives& collectives = collectives_of(task);
+  if (task.in_graph) return capture(std::move(task), collectives);
   const bool recorded = services_.recorder.enabled() && !task.records.empty();
   const auto timing = recorded ? GpuEvent::Timing::kOn : GpuEvent::Timing::kOff;
   if (recorded && !clock_) clock_ = std::make_unique<GpuClock>(here.gpu);
   Flight flight{{}, std::make_shared<GpuEvent>(here.gpu, timing), now_ns(), nullptr};
   for (const auto& operation : task.operations) here.stream.wait_for(operation->gpu->ready);
+  if (const auto replayed = take_replayed()) here.stream.wait_for(*replayed);
   if (recorded) {
     flight.begun = std::make_unique<GpuEvent>(here.gpu, timing);
     flight.begun->record(here.stream.get());
@@ -259,10 +341,43 @@ void GpuThread::start(GpuTask task) {
   for (const GpuCall& call : task.calls) collectives.enqueue(call);
   flight.done->record(here.stream.get());
   for (const auto& operation : task.operations) operation->gpu->done = flight.done;
+  {
+    const std::lock_guard lock(mutex_);
+    last_done_ = flight.done;
+  }
   services_.table.note_enqueued(task.operations);
   flight.task = std::move(task);
   flights_.push_back(std::move(flight));
   FAILPOINT("gpu/started");
+}
+
+std::shared_ptr<const GpuEvent> GpuThread::take_replayed() {
+  const std::lock_guard lock(mutex_);
+  return std::exchange(replayed_, nullptr);
+}
+
+// The stream takes part in the capture from the first wait on, and until the capture ends.
+void GpuThread::capture(GpuTask task, GpuCollectives& collectives) {
+  Place& here = place(-1);
+  if (!capture_stream_) capture_stream_ = std::make_unique<GpuStream>(here.gpu);
+  const CudaStream stream = capture_stream_->get();
+  for (const auto& operation : task.operations) capture_stream_->wait_for(operation->gpu->ready);
+  GraphOwners::Owners owners{kernels_};
+  for (const GpuCall& call : task.calls) collectives.capture(call, stream, owners);
+  GraphOwners::keep(*driver_, stream, std::move(owners));
+  const auto done = std::make_shared<GpuEvent>(here.gpu);
+  done->record(stream);
+  for (const auto& operation : task.operations) operation->gpu->done = done;
+  services_.work_counter.moved_by_gpu(task.process_set);
+  services_.table.note_enqueued(task.operations);
+  services_.table.complete(task.operations);
+  end_task();
+}
+
+void GpuThread::end_task() {
+  const std::lock_guard lock(mutex_);
+  --unfinished_;
+  changed_.notify_all();
 }
 
 // Completes what the stream has done. Whether there was any.
@@ -280,9 +395,7 @@ bool GpuThread::reap() {
     record(flight);
     services_.table.complete(flight.task.operations);
     any = true;
-    const std::lock_guard lock(mutex_);
-    --unfinished_;
-    changed_.notify_all();
+    end_task();
   }
   if (!flights_.empty()) {
     // A GPU that is still making the tensors is busy, which is not a hang of ours.
@@ -308,6 +421,16 @@ void GpuThread::record(const Flight& flight) {
   clock_->keep_in_step();
 }
 
+// NCCL ends no communicator that a graph has operations of: it goes when the graph does.
+void GpuThread::leave(GpuCollectives& collectives) {
+  GraphOwners::release_dropped();
+  if (collectives.is_in_graphs()) {
+    collectives.communicator().leave_behind_graphs();
+  } else {
+    collectives.communicator().leave();
+  }
+}
+
 void GpuThread::end_with(const Error& error) {
   // If nobody hears of a rank that was lost meanwhile, this one is at fault, since only it says so.
   const bool blames_nobody = error.code() == ErrorCode::kRankLost && error.rank() < 0;
@@ -331,31 +454,36 @@ void GpuThread::end_with(const Error& error) {
 // since they may not come back, and this one may have left a group open.
 void GpuThread::abort_all() {
   const auto until = std::chrono::steady_clock::now() + options_.abort_timeout;
-  std::vector<NcclCommunicator*> all;
-  for (auto& [number, set] : sets_) all.push_back(&set->communicator());
+  GraphOwners::release_dropped();
+  bool in_graphs = false;
+  std::vector<NcclComm> all;
+  for (auto& [number, set] : sets_) {
+    in_graphs = in_graphs || set->is_in_graphs();
+    if (NcclComm comm = set->communicator().give_up()) all.push_back(comm);
+  }
   std::vector<std::future<void>> aborts;
-  const auto begin = [&](std::vector<NcclCommunicator*> some) {
+  const auto begin = [&](std::vector<NcclComm> some) {
     std::promise<void> done;
     aborts.push_back(done.get_future());
     std::thread([nccl = nccl_, some = std::move(some), done = std::move(done)]() mutable {
-      if (some.size() == 1) {
-        some[0]->abort();
-      } else {
-        NcclCommunicator::abort_together(*nccl, some);
-      }
+      NcclCommunicator::abort(*nccl, some);
       done.set_value();
     }).detach();
   };
   if (nccl_->has_group_abort() && !all.empty()) {
     begin(all);
   } else {
-    for (NcclCommunicator* each : all) begin({each});
+    for (NcclComm each : all) begin({each});
   }
-  await_idle(until, "NCCL has not ended its communicators", [&] {
-    return std::ranges::all_of(aborts, [](const auto& abort) {
-      return abort.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+  // Of communicators in graphs, NCCL ends the operations, which use what the graphs own, and waits
+  // until the graphs are gone.
+  if (!in_graphs) {
+    await_idle(until, "NCCL has not ended its communicators", [&] {
+      return std::ranges::all_of(aborts, [](const auto& abort) {
+        return abort.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+      });
     });
-  });
+  }
   GpuStream* stream = nullptr;
   {
     const std::lock_guard lock(mutex_);

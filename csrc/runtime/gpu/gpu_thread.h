@@ -4,6 +4,10 @@
 // the events of those who made the tensors, and does not wait for them: it polls the events behind
 // them, and the state of every communicator. The operation is complete when its event has passed.
 //
+// An operation whose tensors are made on a stream that is being captured becomes part of the CUDA
+// graph instead, and is complete for the host when it is. The graph keeps what it uses of
+// hvdtune's.
+//
 // Whatever ends the job ends them: the thread then issues nothing more and gives up all
 // communicators at once. An operation fails only when nothing touches its memory any more.
 #pragma once
@@ -17,6 +21,7 @@
 #include <memory>
 #include <mutex>
 #include <optional>
+#include <set>
 #include <string>
 #include <thread>
 #include <vector>
@@ -70,6 +75,7 @@ struct GpuTask {
   std::optional<NcclId> id;  // of the set's communicator, if this is its first task
   int size = 1;              // of the set; and this rank's number in it
   int rank = 0;
+  bool in_graph = false;
   GpuOrder order;
   std::vector<GpuCall> calls;
   std::vector<std::shared_ptr<Operation>> operations;  // without those of ranks that have joined
@@ -91,12 +97,24 @@ class GpuThread {
   void begin();
 
   // Any thread: for an operation that is about to be submitted. Throws Error(kUsage) for a GPU that
-  // is not this rank's, and while a CUDA graph is captured on the stream.
-  std::shared_ptr<GpuWork> prepare(const GpuPlace& place);
+  // is not this rank's, and where the stream is being captured and no graph can have the operation.
+  std::shared_ptr<GpuWork> prepare(const GpuPlace& place, const Request& request);
   // What `stream` is given from now on comes after the operation. REQUIRES: it is enqueued.
   void make_wait(CudaStream stream, const GpuWork& work);
   // Copies a result there on `stream`, and keeps it until it is copied. REQUIRES: as make_wait.
   void copy(std::shared_ptr<GpuMemory> result, uint8_t* to, size_t bytes, CudaStream stream);
+
+  // Any thread. Between them, operations may be captured. begin_capture() throws Error(kUsage)
+  // while another graph is captured.
+  void begin_capture();
+  void end_capture();
+  // Around the launch of a graph with such operations on `stream`. All operations that were
+  // enqueued before come before it, and all that are enqueued later after it, as the other ranks
+  // have it, too.
+  void before_replay(CudaStream stream);
+  void after_replay(CudaStream stream);
+  // Throws what the job has ended with. Returns once the others surely count on this rank.
+  void check_lease();
 
   // The cycle thread. Memory for results.
   std::shared_ptr<GpuMemory> take(size_t bytes);
@@ -137,6 +155,11 @@ class GpuThread {
   void run();
   void turn();
   void start(GpuTask task);
+  void capture(GpuTask task, GpuCollectives& collectives);
+  void check_can_be_captured(const Request& request);
+  void leave(GpuCollectives& collectives);
+  void end_task();
+  std::shared_ptr<const GpuEvent> take_replayed();
   GpuCollectives& collectives_of(const GpuTask& task);
   bool reap();
   void record(const Flight& flight);
@@ -147,7 +170,7 @@ class GpuThread {
   [[noreturn]] void give_up(const std::string& why) const;
   void post(Job job);
   void take_jobs();
-  void sleep(bool busy);
+  void sleep();
 
   const GpuOptions options_;
   const GpuServices services_;
@@ -157,8 +180,10 @@ class GpuThread {
 
   // The thread's own.
   std::optional<Gpu::Scope> current_;  // from its first task on
-  std::unique_ptr<KernelLauncher> kernels_;
-  std::unique_ptr<GpuClock> clock_;  // from the first task that is recorded on
+  std::optional<RelaxedCaptureMode> relaxed_;
+  std::shared_ptr<KernelLauncher> kernels_;    // graphs have it, too
+  std::unique_ptr<GpuStream> capture_stream_;  // from the first task that is captured on
+  std::unique_ptr<GpuClock> clock_;            // from the first task that is recorded on
   std::map<uint32_t, std::unique_ptr<GpuCollectives>> sets_;
   std::deque<Job> waiting_jobs_;  // until there is room on the stream
   std::deque<Flight> flights_;
@@ -169,7 +194,12 @@ class GpuThread {
   std::condition_variable changed_;
   std::unique_ptr<Place> place_;
   std::vector<Job> jobs_;
-  size_t unfinished_ = 0;  // tasks that were enqueued and are not complete
+  size_t unfinished_ = 0;                     // tasks that were enqueued and are not complete
+  std::set<uint32_t> met_sets_;               // process sets that have a communicator
+  bool capturing_ = false;                    // see begin_capture()
+  std::shared_ptr<GpuEvent> last_done_;       // of the task that was put on the stream last
+  std::shared_ptr<const GpuEvent> replayed_;  // before which nothing more is put there
+  std::shared_ptr<const GpuEvent> last_replay_;
   bool leaving_ = false;
   bool ended_ = false;  // nothing touches memory any more
   std::optional<Error> failure_;

@@ -14,10 +14,10 @@ struct GpuPlace {
 };
 
 struct GpuWork {
-  explicit GpuWork(const std::shared_ptr<const Gpu>& gpu)
-      : ready(gpu), done(std::make_shared<GpuEvent>(gpu)) {}
+  explicit GpuWork(const std::shared_ptr<const Gpu>& gpu) : ready(gpu) {}
 
   GpuEvent ready;                  // the tensors have been made
+  bool in_graph = false;           // their stream is being captured into a CUDA graph
   std::shared_ptr<GpuEvent> done;  // recorded when the operation is put on hvdtune's stream; shared
                                    // by the operations of a bucket
 };

@@ -23,7 +23,6 @@ struct Fake {
   void (*reset)();
   void (*release)();
   void* (*peek)(uint64_t);
-  void (*set_capturing)(void*, int);
   void (*pause)(int);
 
   static const Fake& get() {
@@ -48,7 +47,6 @@ struct Fake {
     find(handle, "fakeGpuReset", fake.reset);
     find(handle, "fakeGpuRelease", fake.release);
     find(handle, "fakeGpuPeek", fake.peek);
-    find(handle, "fakeGpuSetCapturing", fake.set_capturing);
     find(handle, "fakeGpuPause", fake.pause);
     return fake;
   }
@@ -68,10 +66,6 @@ class Device {
         stream_(gpu_) {}
 
   const std::shared_ptr<const Gpu>& gpu() const { return gpu_; }
-  void set_capturing(bool capturing) const {
-    const Gpu::Scope scope(*gpu_);
-    Fake::get().set_capturing(stream_.get(), capturing ? 1 : 0);
-  }
   CudaStream stream() const { return stream_.get(); }
   GpuPlace place() const { return {gpu_->number(), stream_.get()}; }
 

@@ -107,6 +107,23 @@ TEST(a_host_that_runs_far_ahead_of_its_gpu_waits_for_room) {
   });
 }
 
+// The stream may come to its end while others wait for room on it.
+TEST(many_operations_at_once_are_all_carried_out) {
+  GpuJob job({.size = 2});
+  job.each([](Runtime& runtime, const Device& device, int) {
+    std::vector<std::unique_ptr<GpuTensorPair>> tensors;
+    std::vector<Handle> handles;
+    for (size_t i = 0; i < 5 * GpuThread::kMostFlights; ++i) {
+      tensors.push_back(std::make_unique<GpuTensorPair>(device, floats(1.0F)));
+      Request request = sum_of("parameter " + std::to_string(i));
+      request.op = OpType::kBroadcast;  // each is a bucket of its own
+      const TensorMemory memory = tensors.back()->in_place();
+      handles.push_back(runtime.submit(one_of(on_gpu(device, request, {memory})))[0]);
+    }
+    for (const Handle handle : handles) finish(runtime, handle);
+  });
+}
+
 TEST(ranks_that_disagree_about_the_device_are_told_so) {
   GpuJob job({.size = 3});
   job.each([](Runtime& runtime, const Device& device, int rank) {
@@ -142,18 +159,6 @@ TEST(tensors_of_both_kinds_share_no_bucket) {
     const Values twos = floats(2.0F);
     CHECK(tensor.output() == twos.bytes);
   });
-}
-
-TEST(a_stream_that_is_captured_is_refused) {
-  GpuJob job({.size = 1});
-  const Device& device = job.device(0);
-  const GpuTensorPair tensor(device, floats(1.0F));
-  device.set_capturing(true);
-  const Error error = refusal(job[0], on_gpu(device, sum_of("graph"), {tensor.memory()}));
-  device.set_capturing(false);
-  CHECK(error.code() == ErrorCode::kUsage);
-  CHECK(contains(error.what(), "tensor \"graph\": its stream is being captured into a CUDA graph"));
-  run_one(job[0], device, sum_of("graph"), floats(1.0F));
 }
 
 TEST(a_second_gpu_of_a_rank_is_refused) {
