@@ -53,9 +53,9 @@ constexpr std::array kKnobs = {
     knob<&Setting::chunk_bytes>("chunk_bytes", KnobKind::kInt, "bytes", 64 * 1024, 4 * kMiB, true,
                                 KnobScope::kLive, 1,
                                 "Buckets are packed, reduced and unpacked in pieces of this size."),
-    knob<&Setting::hierarchical_allreduce>("hierarchical_allreduce", KnobKind::kBool, "", 0, 1,
-                                           false, KnobScope::kLive, 2,
-                                           "Reduce within each host first, then across hosts."),
+    knob<&Setting::hierarchical_allreduce>(
+        "hierarchical_allreduce", KnobKind::kBool, "", 0, 1, false, KnobScope::kLive, 2,
+        "Reduce within each host first, then across hosts; on GPUs, NCCL does only the former."),
     knob<&Setting::hierarchical_allgather>(
         "hierarchical_allgather", KnobKind::kBool, "", 0, 1, false, KnobScope::kLive, 2,
         "Send each block once to every other host and share it out there."),

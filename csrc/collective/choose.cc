@@ -98,4 +98,8 @@ Algorithm choose(OpType op, size_t bytes, const GroupShape& shape, const Setting
   return kDirect;
 }
 
+bool splits_at_hosts(const GroupShape& shape, const Setting& setting) {
+  return setting.hierarchical_allreduce && holds(Hosts::kEqualCrowded, shape);
+}
+
 }  // namespace hvdtune

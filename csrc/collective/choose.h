@@ -44,4 +44,7 @@ struct GroupShape {
 // all blocks together. REQUIRES: `op` can be done alone, shared and direct.
 Algorithm choose(OpType op, size_t bytes, const GroupShape& shape, const Setting& setting);
 
+// Whether NCCL reduces tensors on GPUs within hosts only, and choose() what goes between them.
+bool splits_at_hosts(const GroupShape& shape, const Setting& setting);
+
 }  // namespace hvdtune

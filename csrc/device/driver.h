@@ -43,7 +43,10 @@ inline constexpr unsigned kCudaMoveToGraph = 1;
   X(get_current, "cuCtxGetCurrent", (CudaContext*))                                             \
   X(allocate, "cuMemAlloc_v2", (CudaPointer*, size_t))                                          \
   X(free, "cuMemFree_v2", (CudaPointer))                                                        \
+  X(allocate_pinned, "cuMemHostAlloc", (void**, size_t, unsigned))                              \
+  X(free_pinned, "cuMemFreeHost", (void*))                                                      \
   X(copy_to_device, "cuMemcpyHtoDAsync_v2", (CudaPointer, const void*, size_t, CudaStream))     \
+  X(copy_to_host, "cuMemcpyDtoHAsync_v2", (void*, CudaPointer, size_t, CudaStream))             \
   X(copy_within_device, "cuMemcpyDtoDAsync_v2", (CudaPointer, CudaPointer, size_t, CudaStream)) \
   X(create_stream, "cuStreamCreateWithPriority", (CudaStream*, unsigned, int))                  \
   X(destroy_stream, "cuStreamDestroy_v2", (CudaStream))                                         \

@@ -114,4 +114,21 @@ GpuMemory::~GpuMemory() {
   gpu_->driver().free(pointer_);
 }
 
+PinnedMemory::PinnedMemory(std::shared_ptr<const Gpu> gpu, size_t bytes)
+    : gpu_(std::move(gpu)), bytes_(std::max<size_t>(bytes, 1)) {
+  const Gpu::Scope scope(*gpu_);
+  const CudaResult result = gpu_->driver().allocate_pinned(&address_, bytes_, 0);
+  if (result != kCudaSuccess) {
+    throw Error(ErrorCode::kInternal,
+                "the host has no " + std::to_string(bytes_) +
+                    " bytes of pinned memory left for hvdtune: " + gpu_->driver().describe(result) +
+                    "; only hierarchical allreduces use it");
+  }
+}
+
+PinnedMemory::~PinnedMemory() {
+  const Gpu::Scope scope(*gpu_);
+  gpu_->driver().free_pinned(address_);
+}
+
 }  // namespace hvdtune

@@ -114,6 +114,23 @@ class GpuMemory {
   size_t bytes_;
 };
 
+// Memory of the host that streams copy to and from while the host goes on.
+class PinnedMemory {
+ public:
+  PinnedMemory(std::shared_ptr<const Gpu> gpu, size_t bytes);
+  ~PinnedMemory();
+  PinnedMemory(const PinnedMemory&) = delete;
+  PinnedMemory& operator=(const PinnedMemory&) = delete;
+
+  uint8_t* get() const { return static_cast<uint8_t*>(address_); }
+  size_t bytes() const { return bytes_; }
+
+ private:
+  const std::shared_ptr<const Gpu> gpu_;
+  void* address_ = nullptr;
+  size_t bytes_;
+};
+
 inline CudaPointer cuda_pointer(const void* address) {
   return reinterpret_cast<CudaPointer>(address);
 }

@@ -15,6 +15,26 @@ size_t rounded(size_t bytes) {
 
 }  // namespace
 
+template <typename Memory>
+std::shared_ptr<Memory> GpuMemoryPool::take_from(FreeMemory<Memory> Shared::* free, size_t bytes) {
+  const size_t size = rounded(bytes);
+  std::unique_ptr<Memory> memory;
+  {
+    const std::lock_guard lock(shared_->mutex);
+    FreeMemory<Memory>& all = (*shared_).*free;
+    const auto found = all.find(size);
+    if (found != all.end()) {
+      memory = std::move(found->second);
+      all.erase(found);
+    }
+  }
+  if (!memory) memory = std::make_unique<Memory>(shared_->gpu, size);
+  return {memory.release(), [shared = shared_, free](Memory* returned) {
+            const std::lock_guard lock(shared->mutex);
+            ((*shared).*free).emplace(returned->bytes(), returned);
+          }};
+}
+
 std::shared_ptr<GpuMemory> GpuMemoryPool::take(size_t bytes) {
   {
     std::vector<Kept> passed;  // goes back when no lock is held any more
@@ -24,21 +44,11 @@ std::shared_ptr<GpuMemory> GpuMemoryPool::take(size_t bytes) {
     std::ranges::move(rest, std::back_inserter(passed));
     kept_.erase(rest.begin(), rest.end());
   }
-  const size_t size = rounded(bytes);
-  std::unique_ptr<GpuMemory> memory;
-  {
-    const std::lock_guard lock(shared_->mutex);
-    const auto found = shared_->free.find(size);
-    if (found != shared_->free.end()) {
-      memory = std::move(found->second);
-      shared_->free.erase(found);
-    }
-  }
-  if (!memory) memory = std::make_unique<GpuMemory>(shared_->gpu, size);
-  return {memory.release(), [shared = shared_](GpuMemory* returned) {
-            const std::lock_guard lock(shared->mutex);
-            shared->free.emplace(returned->bytes(), returned);
-          }};
+  return take_from(&Shared::free, bytes);
+}
+
+std::shared_ptr<PinnedMemory> GpuMemoryPool::take_pinned(size_t bytes) {
+  return take_from(&Shared::free_pinned, bytes);
 }
 
 void GpuMemoryPool::keep(std::shared_ptr<GpuMemory> memory, std::unique_ptr<GpuEvent> read) {

@@ -23,17 +23,24 @@ class GpuMemoryPool {
 
   // At least `bytes`, aligned to 256, until the last copy of the pointer is gone.
   std::shared_ptr<GpuMemory> take(size_t bytes);
+  // The same of the host's. REQUIRES: whoever gives it back knows that no stream uses it any more.
+  std::shared_ptr<PinnedMemory> take_pinned(size_t bytes);
   // Keeps memory of this pool until `read` has passed.
   void keep(std::shared_ptr<GpuMemory> memory, std::unique_ptr<GpuEvent> read);
 
  private:
+  template <typename Memory>  // by bytes
+  using FreeMemory = std::multimap<size_t, std::unique_ptr<Memory>>;
   struct Shared {
     explicit Shared(std::shared_ptr<const Gpu> its) : gpu(std::move(its)) {}
     const std::shared_ptr<const Gpu> gpu;
-    std::mutex mutex;                                        // guards what follows
-    std::multimap<size_t, std::unique_ptr<GpuMemory>> free;  // by bytes
+    std::mutex mutex;  // guards what follows
+    FreeMemory<GpuMemory> free;
+    FreeMemory<PinnedMemory> free_pinned;
   };
   using Kept = std::pair<std::shared_ptr<GpuMemory>, std::unique_ptr<GpuEvent>>;
+  template <typename Memory>
+  std::shared_ptr<Memory> take_from(FreeMemory<Memory> Shared::* free, size_t bytes);
 
   std::shared_ptr<Shared> shared_;
   std::mutex mutex_;  // guards kept_

@@ -11,132 +11,6 @@ namespace {
 
 // How much of a bucket is packed at a time.
 constexpr size_t kChunkBytes = size_t{64} << 20;
-// Tensors begin at a multiple of it, so that copies are of 16 bytes each.
-constexpr size_t kAligned = 16;
-
-bool is_floating(DType dtype) {
-  return dtype == DType::kFloat16 || dtype == DType::kBfloat16 || dtype == DType::kFloat32 ||
-         dtype == DType::kFloat64;
-}
-
-// Integers that travel as what they are added up in.
-bool is_narrow(DType dtype) {
-  return dtype == DType::kUint8 || dtype == DType::kInt8 || dtype == DType::kInt16 ||
-         dtype == DType::kUint16;
-}
-
-size_t travelling_bytes(DType dtype) { return is_narrow(dtype) ? 4 : size_of(dtype); }
-
-NcclType type_of(DType dtype) {
-  switch (dtype) {
-    case DType::kBool:
-      return NcclType::kUint8;
-    case DType::kInt64:
-      return NcclType::kInt64;
-    case DType::kFloat16:
-      return NcclType::kFloat16;
-    case DType::kBfloat16:
-      return NcclType::kBfloat16;
-    case DType::kFloat32:
-      return NcclType::kFloat32;
-    case DType::kFloat64:
-      return NcclType::kFloat64;
-    default:
-      return NcclType::kInt32;
-  }
-}
-
-// A sum of bools is "or", their product "and".
-ReduceOp folded(DType dtype, ReduceOp op) {
-  if (dtype != DType::kBool) return op;
-  return op == ReduceOp::kMin || op == ReduceOp::kProduct ? ReduceOp::kMin : ReduceOp::kMax;
-}
-
-NcclOp op_of(const GpuCall& call) {
-  switch (folded(call.dtype, call.reduce_op)) {
-    case ReduceOp::kMin:
-      return NcclOp::kMin;
-    case ReduceOp::kMax:
-      return NcclOp::kMax;
-    case ReduceOp::kProduct:
-      return NcclOp::kProduct;
-    case ReduceOp::kAverage:
-      // Integers are divided once, as on processors.
-      return is_floating(call.dtype) ? NcclOp::kAverage : NcclOp::kSum;
-    default:
-      return NcclOp::kSum;
-  }
-}
-
-// Of what NCCL has reduced.
-int divisor_of(const GpuCall& call, size_t ranks) {
-  const bool divides = call.reduce_op == ReduceOp::kAverage && !is_floating(call.dtype);
-  return divides ? static_cast<int>(ranks) : 1;
-}
-
-// Whether elements change on their way to NCCL or from it.
-bool has_arithmetic(const GpuCall& call) {
-  return is_narrow(call.dtype) || call.prescale != 1.0 || call.postscale != 1.0 ||
-         (call.reduce_op == ReduceOp::kAverage && !is_floating(call.dtype));
-}
-
-// The identity element in the type in which it travels.
-uint64_t travelling_identity(const GpuCall& call) {
-  switch (call.dtype) {
-    case DType::kInt8:
-      return static_cast<uint32_t>(static_cast<int32_t>(static_cast<int8_t>(call.identity)));
-    case DType::kInt16:
-      return static_cast<uint32_t>(static_cast<int32_t>(static_cast<int16_t>(call.identity)));
-    default:
-      return call.identity;
-  }
-}
-
-size_t aligned(size_t count) { return (count + kAligned - 1) / kAligned * kAligned; }
-
-Piece piece(const void* address, size_t begin, size_t count) {
-  return {cuda_pointer(address), begin, count};
-}
-
-}  // namespace
-
-// Elements [begin, begin + count) of a bucket, of which each tensor begins at an aligned place.
-struct GpuCollectives::Run {
-  std::vector<Piece> inputs;
-  std::vector<Piece> outputs;
-  std::vector<Piece> absent;
-  size_t count = 0;
-
-  Run(const GpuCall& call, size_t begin, size_t most) {
-    size_t at = 0;
-    const size_t element = size_of(call.dtype);
-    for (const GpuTensor& tensor : call.tensors) {
-      const size_t from = std::max(at, begin);
-      const size_t to = std::min(at + tensor.count, begin + most);
-      if (from < to) {
-        const size_t skipped = (from - at) * element;
-        if (tensor.input == nullptr) {
-          absent.push_back(piece(nullptr, from - begin, to - from));
-        } else {
-          inputs.push_back(piece(tensor.input + skipped, from - begin, to - from));
-          outputs.push_back(piece(tensor.output + skipped, from - begin, to - from));
-        }
-      }
-      at += aligned(tensor.count);
-    }
-    count = std::min(at - std::min(at, begin), most);
-  }
-};
-
-namespace {
-
-std::vector<Piece> in_bytes(std::vector<Piece> pieces, size_t element) {
-  for (Piece& piece : pieces) {
-    piece.begin *= element;
-    piece.count *= element;
-  }
-  return pieces;
-}
 
 }  // namespace
 
@@ -204,41 +78,58 @@ std::shared_ptr<GpuMemory> GpuCollectives::take(size_t bytes) {
   return memory;
 }
 
-// A single tensor that NCCL can read and write itself is not copied; all ranks know whether it is.
 void GpuCollectives::allreduce(const GpuCall& call) {
+  if (call.step == GpuStep::kReduceOnHost) return reduce_on_host(call);
+  if (call.step == GpuStep::kGatherOnHost) return gather_on_host(call);
   const bool exact = bits_ == GpuBits::kExact;
   const size_t count = call.tensors.size() == 1 ? call.tensors[0].count : 0;
-  if (!exact && count > 0 && !has_arithmetic(call)) {
-    const GpuTensor& tensor = call.tensors[0];
-    const bool absent = tensor.input == nullptr;
-    const auto spare = absent ? take(count * size_of(call.dtype)) : nullptr;
-    if (spare) {
-      kernels_.fill(spare->get(), count, size_of(call.dtype), call.identity, stream_);
-    }
-    const uint8_t* input = absent ? spare->get() : tensor.input;
-    uint8_t* output = absent ? spare->get() : tensor.output;
-    return comm_->issue("ncclAllReduce", [&](const NcclLibrary& nccl, NcclComm comm) {
-      return nccl.all_reduce(input, output, count, type_of(call.dtype), op_of(call), comm, stream_);
-    });
-  }
+  if (!exact && count > 0 && !has_arithmetic(call)) return allreduce_in_place(call);
   const size_t element = exact ? size_of(call.dtype) : travelling_bytes(call.dtype);
   const size_t most = kChunkBytes / element;
   for (size_t at = 0;; at += most) {
-    const Run run(call, at, most);
+    const PackedRun run(call, at, most);
     if (run.count == 0) return;
     // All ranks have slices of one size.
     const size_t room = exact ? (run.count / size() + 1 + kAligned) * size() : run.count;
     const auto packed = take(room * element);
-    reduce_run(call, run, packed->get(), run.count);
+    reduce_run(call, run, packed->get());
   }
 }
 
-void GpuCollectives::reduce_run(const GpuCall& call, const Run& run, uint8_t* packed,
-                                size_t count) {
+// A single tensor that NCCL can read and write itself is not copied; all ranks know whether it is.
+void GpuCollectives::allreduce_in_place(const GpuCall& call) {
+  const GpuTensor& tensor = call.tensors[0];
+  const bool absent = tensor.input == nullptr;
+  const auto spare = absent ? take(tensor.count * size_of(call.dtype)) : nullptr;
+  if (spare) {
+    kernels_.fill(spare->get(), tensor.count, size_of(call.dtype), call.identity, stream_);
+  }
+  const uint8_t* input = absent ? spare->get() : tensor.input;
+  uint8_t* output = absent ? spare->get() : tensor.output;
+  comm_->issue("ncclAllReduce", [&](const NcclLibrary& nccl, NcclComm comm) {
+    return nccl.all_reduce(input, output, tensor.count, nccl_type(call.dtype), nccl_op(call), comm,
+                           stream_);
+  });
+}
+
+void GpuCollectives::reduce_run(const GpuCall& call, const PackedRun& run, uint8_t* packed) {
+  pack(call, run, packed);
+  if (bits_ == GpuBits::kExact) {
+    allreduce_exactly(call, packed, run.count);
+  } else {
+    comm_->issue("ncclAllReduce", [&](const NcclLibrary& nccl, NcclComm comm) {
+      return nccl.all_reduce(packed, packed, run.count, nccl_type(call.dtype), nccl_op(call), comm,
+                             stream_);
+    });
+  }
+  unpack(call, run, packed, size());
+}
+
+// In exact mode the reduction scales.
+void GpuCollectives::pack(const GpuCall& call, const PackedRun& run, uint8_t* packed) {
   const bool exact = bits_ == GpuBits::kExact;
-  const bool arithmetic = !exact && has_arithmetic(call);
   const size_t element = exact ? size_of(call.dtype) : travelling_bytes(call.dtype);
-  if (arithmetic) {
+  if (!exact && has_arithmetic(call)) {
     kernels_.pack(call.dtype, run.inputs, packed, call.prescale, stream_);
   } else {
     kernels_.gather(in_bytes(run.inputs, element), packed, stream_);
@@ -247,19 +138,16 @@ void GpuCollectives::reduce_run(const GpuCall& call, const Run& run, uint8_t* pa
     kernels_.fill(packed + absent.begin * element, absent.count, element,
                   exact ? call.identity : travelling_identity(call), stream_);
   }
-  if (exact) {
-    allreduce_exactly(call, packed, count);
-  } else {
-    comm_->issue("ncclAllReduce", [&](const NcclLibrary& nccl, NcclComm comm) {
-      return nccl.all_reduce(packed, packed, count, type_of(call.dtype), op_of(call), comm,
-                             stream_);
-    });
-  }
-  if (arithmetic) {
-    kernels_.unpack(call.dtype, run.outputs, packed, divisor_of(call, size()), call.postscale,
+}
+
+// What was reduced over `ranks`.
+void GpuCollectives::unpack(const GpuCall& call, const PackedRun& run, const uint8_t* packed,
+                            size_t ranks) {
+  if (bits_ != GpuBits::kExact && has_arithmetic(call)) {
+    kernels_.unpack(call.dtype, run.outputs, packed, divisor_of(call, ranks), call.postscale,
                     stream_);
   } else {
-    kernels_.scatter(in_bytes(run.outputs, element), packed, stream_);
+    kernels_.scatter(in_bytes(run.outputs, size_of(call.dtype)), packed, stream_);
   }
 }
 
@@ -308,7 +196,8 @@ void GpuCollectives::reducescatter(const GpuCall& call) {
   const bool even = std::ranges::all_of(counts, [&](size_t count) { return count == most; });
   const auto issue = [&](const uint8_t* from, uint8_t* to) {
     comm_->issue("ncclReduceScatter", [&](const NcclLibrary& nccl, NcclComm comm) {
-      return nccl.reduce_scatter(from, to, most, type_of(call.dtype), op_of(call), comm, stream_);
+      return nccl.reduce_scatter(from, to, most, nccl_type(call.dtype), nccl_op(call), comm,
+                                 stream_);
     });
   };
   const bool arithmetic = has_arithmetic(call);
@@ -319,13 +208,14 @@ void GpuCollectives::reducescatter(const GpuCall& call) {
   size_t at = 0;
   for (size_t rank = 0; rank < size(); ++rank) {
     if (counts[rank] > 0) {
-      inputs.push_back(piece(tensor.input + at * size_of(call.dtype), rank * most, counts[rank]));
+      inputs.push_back(
+          piece_at(tensor.input + at * size_of(call.dtype), rank * most, counts[rank]));
     }
     at += counts[rank];
   }
   uint8_t* own = packed->get() + self() * most * element;
   std::vector<Piece> outputs;
-  if (counts[self()] > 0) outputs.push_back(piece(tensor.output, 0, counts[self()]));
+  if (counts[self()] > 0) outputs.push_back(piece_at(tensor.output, 0, counts[self()]));
   if (arithmetic) {
     kernels_.pack(call.dtype, inputs, packed->get(), call.prescale, stream_);
     issue(packed->get(), own);

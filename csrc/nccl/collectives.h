@@ -3,16 +3,14 @@
 
 #include <cstdint>
 #include <memory>
-#include <span>
 #include <vector>
 
-#include "base/dtype.h"
-#include "base/op_table.h"
-#include "base/reduce_op.h"
 #include "device/graph_owners.h"
 #include "device/kernel_launcher.h"
 #include "device/memory_pool.h"
+#include "nccl/call.h"
 #include "nccl/communicator.h"
+#include "nccl/packing.h"
 
 namespace hvdtune {
 
@@ -21,33 +19,16 @@ enum class GpuBits {
   kExact,  // those of the reduction on processors, see collective/reduce/reduce.h
 };
 
-struct GpuTensor {
-  const uint8_t* input = nullptr;  // null: this rank has joined, and adds identity elements
-  uint8_t* output = nullptr;
-  size_t count = 0;  // elements
-};
-
-// One collective, the same on all ranks of the set but for addresses. What an operation does not
-// need keeps its default.
-struct GpuCall {
-  OpType op = OpType::kAllreduce;
-  DType dtype = DType::kFloat32;
-  ReduceOp reduce_op = ReduceOp::kSum;
-  double prescale = 1.0;
-  double postscale = 1.0;
-  uint64_t identity = 0;           // the reduction's identity element, in the bits of dtype
-  std::vector<GpuTensor> tensors;  // allreduce: a bucket; otherwise one, whose count may be 0
-  int root = 0;                    // broadcast: a rank of the set
-  // What each rank is sent, and what comes from each: elements of a reduction, or bytes.
-  std::vector<size_t> to_ranks;
-  std::vector<size_t> from_ranks;
-};
-
 // How the ranks of a set are spread over hosts: the order of a reduction.
 struct GpuOrder {
   std::vector<int> ranks;  // host after host
   std::vector<uint32_t> host_sizes;
 };
+
+// How much of a bucket a HostChunk has at most: of a large one, a chunk can be with NCCL while
+// another is between hosts.
+inline constexpr size_t kHostChunkBytes = size_t{8} << 20;
+inline size_t host_chunk_elements(DType dtype) { return kHostChunkBytes / travelling_bytes(dtype); }
 
 // Thread rule: as the communicator's.
 class GpuCollectives {
@@ -66,9 +47,14 @@ class GpuCollectives {
   NcclCommunicator& communicator() { return *comm_; }
 
  private:
-  struct Run;
   void allreduce(const GpuCall& call);
-  void reduce_run(const GpuCall& call, const Run& run, uint8_t* packed, size_t count);
+  void allreduce_in_place(const GpuCall& call);
+  void reduce_run(const GpuCall& call, const PackedRun& run, uint8_t* packed);
+  void pack(const GpuCall& call, const PackedRun& run, uint8_t* packed);
+  void unpack(const GpuCall& call, const PackedRun& run, const uint8_t* packed, size_t ranks);
+  void reduce_on_host(const GpuCall& call);
+  void gather_on_host(const GpuCall& call);
+  size_t slice_of(const PackedRun& run) const { return aligned((run.count + size() - 1) / size()); }
   void allreduce_exactly(const GpuCall& call, uint8_t* packed, size_t count);
   void reducescatter(const GpuCall& call);
   void reducescatter_exactly(const GpuCall& call);

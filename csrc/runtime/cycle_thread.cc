@@ -122,7 +122,14 @@ std::shared_ptr<const ProcessSets> CycleThread::process_sets() const {
   return shown_sets_;
 }
 
-void CycleThread::fail(const Error& error) {
+// The GPU's thread stops this one where it waits: its failure is then the cause.
+Error CycleThread::behind(const Error& error) const {
+  if (gpu_ == nullptr || error.code() != ErrorCode::kShutdown || health_.loss()) return error;
+  return gpu_->failure().value_or(error);
+}
+
+void CycleThread::fail(const Error& seen) {
+  const Error error = behind(seen);
   Error cause = error;
   if (error.code() == ErrorCode::kRankLost || error.code() == ErrorCode::kTimeout) {
     cause = health_.resolve_loss(error);
@@ -155,7 +162,6 @@ void CycleThread::take_back_memory(int lost) {
 void CycleThread::make_progress() {
   FAILPOINT("cycle/make_progress");
   if (stop_.raised()) throw Error(ErrorCode::kShutdown, "stopped");
-  if (gpu_ != nullptr) gpu_->check();
   receive();
   announce();
   if (is_root()) {

@@ -77,8 +77,6 @@ class CycleThread {
   // A caller waits for an operation, so collecting more would only delay it. Returns when it has
   // ended, or when waiting for it is all that is left to do.
   void progress_for_caller(const std::function<bool()>& has_ended, Deadline deadline);
-  // Something happened that no connection shows.
-  void wake() { wake_.notify(); }
   // The same, without making progress here and without waiting.
   void wake_for_callers();
   // `use` is what the calling thread had of processors in the step, outside of its waits. Waits
@@ -122,7 +120,8 @@ class CycleThread {
   void run();
   bool progress_in_caller(const std::function<bool()>& has_ended, Deadline deadline);
   void make_progress();
-  void fail(const Error& error);
+  Error behind(const Error& error) const;
+  void fail(const Error& seen);
   void take_back_memory(int lost);
   void announce();
   bool is_due(bool everybody, uint64_t now) const;

@@ -38,6 +38,7 @@ class Executor : private Observer {
   void execute(const Cycle& cycle, const Setting& setting, uint64_t received_ns);
   void drop_group(uint32_t process_set) {
     groups_.erase(process_set);
+    columns_.erase(process_set);
     offered_.erase(process_set);
   }
 
@@ -57,7 +58,11 @@ class Executor : private Observer {
   Group& group_of(uint32_t process_set);
   struct GpuBucket;
   void hand_to_gpu(std::span<const Member> members, const Setting& setting, CutReason reason);
+  static GpuTask task_for_set(const Group& group);
+  static GpuTask task_within_host(const Group& group);
   NcclId share_id(Group& group, const Setting& setting);
+  NcclId share_id_within_host(Group& group, const Setting& setting);
+  Group& column_of(uint32_t process_set);
   std::vector<GpuRecord> records_of(std::span<const Member> members, CutReason reason);
   Backend* backend_of(uint32_t process_set);
   uint8_t* spare(size_t bytes);
@@ -88,6 +93,7 @@ class Executor : private Observer {
   ScratchBuffers scratch_;
   ScratchBuffers spare_;              // stands in for the tensors of a rank that has joined
   std::map<uint32_t, Group> groups_;  // by process set
+  std::map<uint32_t, Group> columns_;
   std::map<uint32_t, std::unique_ptr<Backend>> offered_;
   std::map<uint32_t, uint32_t> next_seq_;
   std::unordered_map<std::string, uint32_t> name_ids_;

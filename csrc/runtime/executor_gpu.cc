@@ -5,9 +5,12 @@
 #include <numeric>
 #include <utility>
 
+#include "collective/allgather.h"
 #include "collective/broadcast.h"
+#include "collective/group_shape.h"
 #include "collective/reduce/identity_element.h"
 #include "runtime/executor.h"
+#include "runtime/gpu/split_allreduce.h"
 
 namespace hvdtune {
 namespace {
@@ -177,29 +180,51 @@ void Executor::GpuBucket::reducescatter() const {
 
 void Executor::hand_to_gpu(std::span<const Member> members, const Setting& setting,
                            CutReason reason) {
-  const uint32_t process_set = members[0].response->request.process_set;
+  const Request& request = members[0].response->request;
   if (gpu_ == nullptr) {
     throw Error(ErrorCode::kUsage,
                 "the other ranks have tensors on GPUs, and this rank, which has joined, was "
                 "started without GPU operations");
   }
-  Group& group = group_of(process_set);
-  GpuTask task;
-  task.process_set = process_set;
-  task.size = group.size();
-  task.rank = group.rank();
-  task.in_graph = members[0].response->request.in_graph;
-  task.order.ranks.assign(group.canonical_ranks().begin(), group.canonical_ranks().end());
-  for (const int size : group.host_sizes()) {
-    task.order.host_sizes.push_back(static_cast<uint32_t>(size));
+  Group& group = group_of(request.process_set);
+  // What is between a split one's parts no CUDA graph can have.
+  const bool splits = request.op == OpType::kAllreduce && gpu_->bits() == GpuBits::kNccl &&
+                      !request.in_graph && splits_at_hosts(shape_of(group), setting);
+  GpuTask task = splits ? task_within_host(group) : task_for_set(group);
+  task.process_set = request.process_set;
+  task.within_host = splits;
+  task.in_graph = request.in_graph;
+  if (!gpu_->has_communicator(task.process_set, splits)) {
+    task.id = splits ? share_id_within_host(group, setting) : share_id(group, setting);
   }
-  if (!gpu_->has_communicator(process_set)) task.id = share_id(group, setting);
   GpuBucket{*this, members, task}.add_calls();
   for (const Member& member : members) {
     if (member.operation) task.operations.push_back(member.operation);
   }
   if (recorder_.enabled() && !task.in_graph) task.records = records_of(members, reason);
-  gpu_->enqueue(std::move(task));
+  if (splits) {
+    split_allreduce(*gpu_, column_of(request.process_set), std::move(task), setting);
+  } else {
+    gpu_->enqueue(std::move(task));
+  }
+}
+
+GpuTask Executor::task_for_set(const Group& group) {
+  GpuTask task;
+  task.size = group.size();
+  task.rank = group.rank();
+  task.order.ranks.assign(group.canonical_ranks().begin(), group.canonical_ranks().end());
+  for (const int size : group.host_sizes()) {
+    task.order.host_sizes.push_back(static_cast<uint32_t>(size));
+  }
+  return task;
+}
+
+GpuTask Executor::task_within_host(const Group& group) {
+  GpuTask task;
+  task.size = group.topology().local_size;
+  task.rank = group.topology().local_rank;
+  return task;
 }
 
 // The set's first rank makes it, and the others get it over hvdtune's own links.
@@ -209,6 +234,36 @@ NcclId Executor::share_id(Group& group, const Setting& setting) {
   auto* bytes = reinterpret_cast<uint8_t*>(id.bytes.data());
   hvdtune::broadcast(group, 0, bytes, bytes, id.bytes.size(), setting);
   return id;
+}
+
+// The first rank of each host makes its host's.
+NcclId Executor::share_id_within_host(Group& group, const Setting& setting) {
+  NcclId own;
+  if (group.topology().local_rank == 0) own = gpu_->make_id();
+  std::vector<NcclId> ids(static_cast<size_t>(group.size()));
+  const std::vector<size_t> blocks(ids.size(), sizeof(NcclId));
+  hvdtune::allgather(group, reinterpret_cast<const uint8_t*>(own.bytes.data()),
+                     reinterpret_cast<uint8_t*>(ids.data()), blocks, setting);
+  const auto host = static_cast<size_t>(group.topology().cross_rank);
+  return ids[static_cast<size_t>(group.topology().hosts[host][0])];
+}
+
+// The ranks of the set that have this one's place on their hosts, host after host. REQUIRES: all
+// hosts have equally many.
+Group& Executor::column_of(uint32_t process_set) {
+  const auto known = columns_.find(process_set);
+  if (known != columns_.end()) return known->second;
+  const Topology& topology = group_of(process_set).topology();
+  const std::vector<int>& ranks = *sets_.find(process_set);
+  std::vector<int> column;
+  for (const std::vector<int>& host : topology.hosts) {
+    const int rank = host[static_cast<size_t>(topology.local_rank)];
+    column.push_back(ranks[static_cast<size_t>(rank)]);
+  }
+  Observer& observer = *this;
+  return columns_
+      .try_emplace(process_set, mesh_, column, scratch_, stop_, observer, spins_for(mesh_))
+      .first->second;
 }
 
 std::vector<GpuRecord> Executor::records_of(std::span<const Member> members, CutReason reason) {

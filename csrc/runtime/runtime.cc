@@ -184,8 +184,8 @@ GpuServices Runtime::gpu_services() {
   const auto check_member = [this] {
     if (mesh_.arena) mesh_.arena->check_not_abandoned();
   };
-  return {place.rank,    place.local_rank, stop_,       lease_,       table_,
-          work_counter_, recorder_,        gpu_events_, check_member, [this] { cycle_->wake(); }};
+  return {place.rank,    place.local_rank, stop_,       lease_,      table_,
+          work_counter_, recorder_,        gpu_events_, check_member};
 }
 
 // Null for tensors in the host's memory.

@@ -84,8 +84,8 @@ void GpuThread::check_can_be_captured(const Request& request) {
   }
   if (!met_sets_.contains(request.process_set)) {
     throw Error(ErrorCode::kUsage, captured +
-                                       ", and nothing has been carried out in its process set yet: "
-                                       "run what you capture once before");
+                                       ", and NCCL has no communicator for its process set yet: run "
+                                       "what you capture once before, with hierarchical_allreduce off");
   }
 }
 
@@ -175,37 +175,42 @@ NcclId GpuThread::make_id() {
   return id.get();
 }
 
-void GpuThread::enqueue(GpuTask task) {
-  known_sets_.emplace(task.process_set, true);
-  {
-    const std::lock_guard lock(mutex_);
-    ++unfinished_;
-  }
+uint64_t GpuThread::enqueue(GpuTask task) {
+  known_sets_.emplace(task.process_set, task.within_host);
   auto shared = std::make_shared<GpuTask>(std::move(task));
   post([this, shared] { start(std::move(*shared)); });
+  return ++enqueued_;
 }
 
 void GpuThread::drop_set(uint32_t process_set) {
-  if (known_sets_.erase(process_set) == 0) return;
-  post([this, process_set] {
-    const auto set = sets_.find(process_set);
-    if (set == sets_.end()) return;
-    leave(*set->second);
-    sets_.erase(set);
-    const std::lock_guard lock(mutex_);
-    met_sets_.erase(process_set);
-  });
+  for (const bool within_host : {false, true}) {
+    const CommunicatorKey key{process_set, within_host};
+    if (known_sets_.erase(key) == 0) continue;
+    post([this, key] {
+      const auto set = sets_.find(key);
+      if (set == sets_.end()) return;
+      leave(*set->second);
+      sets_.erase(set);
+      if (key.within_host) return;
+      const std::lock_guard lock(mutex_);
+      met_sets_.erase(key.process_set);
+    });
+  }
 }
 
-void GpuThread::check() {
+std::optional<Error> GpuThread::failure() const {
   const std::lock_guard lock(mutex_);
-  if (failure_) throw Error(*failure_);
+  return failure_;
+}
+
+void GpuThread::check() const {
+  if (const auto failure = this->failure()) throw Error(*failure);
   if (services_.stop.raised()) throw Error(ErrorCode::kShutdown, "stopped");
 }
 
-void GpuThread::drain() {
+void GpuThread::await(uint64_t task) {
   std::unique_lock lock(mutex_);
-  while (unfinished_ > 0) {
+  while (completed_ < task) {
     if (failure_) throw Error(*failure_);
     if (services_.stop.raised()) throw Error(ErrorCode::kShutdown, "stopped");
     changed_.wait_for(lock, kLookInterval);
@@ -301,18 +306,21 @@ void GpuThread::sleep() {
 }
 
 GpuCollectives& GpuThread::collectives_of(const GpuTask& task) {
-  const auto known = sets_.find(task.process_set);
+  const CommunicatorKey key{task.process_set, task.within_host};
+  const auto known = sets_.find(key);
   if (known != sets_.end()) return *known->second;
   if (!task.id) throw Error(ErrorCode::kInternal, "a process set has no id of NCCL's");
   Place& here = place(-1);
   if (!kernels_) kernels_ = std::make_shared<KernelLauncher>(here.gpu);
-  const std::string name = "process set " + std::to_string(task.process_set);
+  const std::string name = "process set " + std::to_string(task.process_set) +
+                           (task.within_host ? " within this host" : "");
   auto comm = std::make_unique<NcclCommunicator>(nccl_, *task.id, task.size, task.rank, name,
                                                  services_.stop, services_.lease);
   auto made = std::make_unique<GpuCollectives>(std::move(comm), here.gpu, here.stream.get(),
                                                here.pool, *kernels_, task.order, options_.bits);
-  GpuCollectives& kept = *sets_.emplace(task.process_set, std::move(made)).first->second;
+  GpuCollectives& kept = *sets_.emplace(key, std::move(made)).first->second;
   kept.communicator().meet();
+  if (task.within_host) return kept;
   const std::lock_guard lock(mutex_);
   met_sets_.insert(task.process_set);
   return kept;
@@ -340,12 +348,14 @@ void GpuThread::start(GpuTask task) {
   }
   for (const GpuCall& call : task.calls) collectives.enqueue(call);
   flight.done->record(here.stream.get());
-  for (const auto& operation : task.operations) operation->gpu->done = flight.done;
   {
     const std::lock_guard lock(mutex_);
     last_done_ = flight.done;
   }
-  services_.table.note_enqueued(task.operations);
+  if (task.completes) {
+    for (const auto& operation : task.operations) operation->gpu->done = flight.done;
+    services_.table.note_enqueued(task.operations);
+  }
   flight.task = std::move(task);
   flights_.push_back(std::move(flight));
   FAILPOINT("gpu/started");
@@ -376,7 +386,7 @@ void GpuThread::capture(GpuTask task, GpuCollectives& collectives) {
 
 void GpuThread::end_task() {
   const std::lock_guard lock(mutex_);
-  --unfinished_;
+  ++completed_;
   changed_.notify_all();
 }
 
@@ -393,7 +403,7 @@ bool GpuThread::reap() {
     if (services_.stop.raised()) throw Error(ErrorCode::kShutdown, "stopped");
     services_.work_counter.moved_by_gpu(flight.task.process_set);
     record(flight);
-    services_.table.complete(flight.task.operations);
+    if (flight.task.completes) services_.table.complete(flight.task.operations);
     any = true;
     end_task();
   }
@@ -413,7 +423,12 @@ void GpuThread::record(const Flight& flight) {
   if (!flight.begun || !services_.recorder.enabled()) return;
   const uint64_t now = now_ns();
   const uint64_t end = std::min(clock_->ns_of(*flight.done).value_or(now), now);
-  const uint64_t begin = std::min(clock_->ns_of(*flight.begun).value_or(flight.begin_ns), end);
+  uint64_t begin = std::min(clock_->ns_of(*flight.begun).value_or(flight.begin_ns), end);
+  if (flight.task.begun_ns) {
+    begin = std::min(begin, *flight.task.begun_ns);
+    *flight.task.begun_ns = begin;
+  }
+  if (!flight.task.completes) return;
   for (const GpuRecord& record : flight.task.records) {
     services_.events.record(record.kind, begin, end, record.name, record.seq, record.bucket,
                             record.arg);
@@ -442,7 +457,7 @@ void GpuThread::end_with(const Error& error) {
                              : error;
     changed_.notify_all();
   }
-  services_.wake();
+  services_.stop.raise();
   abort_all();
   const std::lock_guard lock(mutex_);
   jobs_.clear();

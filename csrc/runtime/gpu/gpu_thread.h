@@ -24,6 +24,7 @@
 #include <set>
 #include <string>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "base/status.h"
@@ -57,7 +58,6 @@ struct GpuServices {
   Recorder& recorder;
   Recorder::EventBuffer& events;       // the thread's own
   std::function<void()> check_member;  // throws if the others have given this rank up
-  std::function<void()> wake;          // the cycle thread, to call check()
 };
 
 // A record of the timeline whose times are known when the operation is complete.
@@ -72,8 +72,9 @@ struct GpuRecord {
 // A bucket.
 struct GpuTask {
   uint32_t process_set = 0;
-  std::optional<NcclId> id;  // of the set's communicator, if this is its first task
-  int size = 1;              // of the set; and this rank's number in it
+  bool within_host = false;  // among the ranks of the set that are on this host
+  std::optional<NcclId> id;  // of the communicator, if this is its first task
+  int size = 1;              // of the communicator; and this rank's number in it
   int rank = 0;
   bool in_graph = false;
   GpuOrder order;
@@ -81,6 +82,10 @@ struct GpuTask {
   std::vector<std::shared_ptr<Operation>> operations;  // without those of ranks that have joined
   std::vector<std::shared_ptr<GpuMemory>> memory;      // besides, kept until it is complete
   std::vector<GpuRecord> records;
+  bool completes = true;  // its operations; otherwise a later task does
+  // Where several tasks carry out one bucket: the number that all have the address of, when the
+  // earliest of those with records began. Only the GPU's thread uses it.
+  std::shared_ptr<uint64_t> begun_ns = {};
 };
 
 class GpuThread {
@@ -118,14 +123,22 @@ class GpuThread {
 
   // The cycle thread. Memory for results.
   std::shared_ptr<GpuMemory> take(size_t bytes);
-  bool has_communicator(uint32_t process_set) const { return known_sets_.contains(process_set); }
+  bool has_communicator(uint32_t process_set, bool within_host) const {
+    return known_sets_.contains({process_set, within_host});
+  }
+  GpuBits bits() const { return options_.bits; }
   NcclId make_id();
-  void enqueue(GpuTask task);
-  // Returns when everything that was enqueued is complete; throws as check() does.
-  void drain();
+  // Returns the number of the task, which counts them.
+  uint64_t enqueue(GpuTask task);
+  // Returns when that task and all before it are complete; throws what has befallen the thread, or
+  // Error(kShutdown) once the stop signal is raised.
+  void await(uint64_t task);
+  // The same for everything that was enqueued.
+  void drain() { await(enqueued_); }
   void drop_set(uint32_t process_set);
-  // Throws what has befallen the thread.
-  void check();
+  // What has befallen the thread, which then has raised the stop signal; nothing if all is well.
+  // Any thread.
+  std::optional<Error> failure() const;
   // REQUIRES: the stop signal is raised. Returns when nothing touches an operation's memory any
   // more.
   void abandon();
@@ -136,6 +149,8 @@ class GpuThread {
 
  private:
   using Job = std::function<void()>;
+  // A process set, and whether only its ranks on this host.
+  using CommunicatorKey = std::pair<uint32_t, bool>;
   // Tasks of the stream that are not complete, in order.
   struct Flight {
     GpuTask task;
@@ -152,6 +167,7 @@ class GpuThread {
   };
 
   Place& place(int number);
+  void check() const;
   void run();
   void turn();
   void start(GpuTask task);
@@ -176,7 +192,8 @@ class GpuThread {
   const GpuServices services_;
   const std::shared_ptr<CudaDriver> driver_;
   const std::shared_ptr<NcclLibrary> nccl_;
-  std::map<uint32_t, bool> known_sets_;  // the cycle thread's
+  std::set<CommunicatorKey> known_sets_;  // the cycle thread's
+  uint64_t enqueued_ = 0;                 // tasks; the cycle thread's, too
 
   // The thread's own.
   std::optional<Gpu::Scope> current_;  // from its first task on
@@ -184,7 +201,7 @@ class GpuThread {
   std::shared_ptr<KernelLauncher> kernels_;    // graphs have it, too
   std::unique_ptr<GpuStream> capture_stream_;  // from the first task that is captured on
   std::unique_ptr<GpuClock> clock_;            // from the first task that is recorded on
-  std::map<uint32_t, std::unique_ptr<GpuCollectives>> sets_;
+  std::map<CommunicatorKey, std::unique_ptr<GpuCollectives>> sets_;
   std::deque<Job> waiting_jobs_;  // until there is room on the stream
   std::deque<Flight> flights_;
   uint64_t pause_ns_ = 0;
@@ -194,7 +211,7 @@ class GpuThread {
   std::condition_variable changed_;
   std::unique_ptr<Place> place_;
   std::vector<Job> jobs_;
-  size_t unfinished_ = 0;                     // tasks that were enqueued and are not complete
+  uint64_t completed_ = 0;  // tasks
   std::set<uint32_t> met_sets_;               // process sets that have a communicator
   bool capturing_ = false;                    // see begin_capture()
   std::shared_ptr<GpuEvent> last_done_;       // of the task that was put on the stream last

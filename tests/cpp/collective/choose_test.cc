@@ -95,3 +95,13 @@ TEST(without_a_name_every_allreduce_is_canonical) {
     }
   }
 }
+
+TEST(gpus_of_equal_hosts_with_several_each_leave_what_goes_between_them_to_others) {
+  CHECK(splits_at_hosts(kTwoHosts, kHierarchical));
+  CHECK(splits_at_hosts(kTwoHostsWithoutMemory, kHierarchical));
+  CHECK(!splits_at_hosts(kTwoHosts, kFlat));
+  CHECK(!splits_at_hosts(kTwoHosts, kTorus));
+  for (const GroupShape& shape : {kAloneRank, kHost, kOneEach, kUneven}) {
+    CHECK(!splits_at_hosts(shape, kHierarchical));
+  }
+}
