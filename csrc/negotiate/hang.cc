@@ -46,6 +46,12 @@ struct Call {
   std::map<int, const Called*> by_rank;
   std::vector<int> missing;
   uint64_t age_ns = 0;
+
+  // Then every rank of the set has called it; those that do not say so any more are done with it.
+  bool is_on_gpus() const {
+    return std::ranges::any_of(
+        by_rank, [](const auto& called) { return called.second->gpu != GpuProgress::kNone; });
+  }
 };
 using CallKey = std::pair<uint32_t, std::string>;
 
@@ -88,10 +94,17 @@ Analysis::Analysis(std::span<const RankView> ranks, const SetRanks& sets, uint64
     if (called == nullptr) continue;
     const auto& missing = calls_.at({called->process_set, called->name}).missing;
     waits_for_[static_cast<int>(rank)] = {missing.begin(), missing.end()};
+    waits_for_[static_cast<int>(rank)].erase(static_cast<int>(rank));  // for its own GPU
   }
 }
 
 void Analysis::add_missing(const CallKey& key, Call& call, const SetRanks& sets) const {
+  if (call.is_on_gpus()) {
+    for (const auto& [rank, called] : call.by_rank) {
+      if (called->gpu == GpuProgress::kWaits) call.missing.push_back(rank);
+    }
+    return;
+  }
   const auto members = sets.find(key.first);
   if (members == sets.end()) return;
   for (const int rank : members->second) {
@@ -115,7 +128,8 @@ const Called* Analysis::blocked_in(int rank) const {
   if (!report || report->waiting_threads == 0) return nullptr;
   const Called* oldest = nullptr;
   for (const Called& called : report->called) {
-    if (calls_.at({called.process_set, called.name}).missing.empty()) continue;
+    const Call& call = calls_.at({called.process_set, called.name});
+    if (call.missing.empty() && !call.is_on_gpus()) continue;
     if (oldest == nullptr || called.age_ns > oldest->age_ns) oldest = &called;
   }
   return oldest;
@@ -155,12 +169,20 @@ MissingRank Analysis::why(int rank, const CallKey& key) const {
   if (!view.report || (view.report->left_out > 0 && !same_name(rank, key))) {
     return {rank, MissingReason::kUnknown, "it answers heartbeats but did not report"};
   }
+  if (calls_.at(key).is_on_gpus()) {
+    return {rank, MissingReason::kBusy, "its GPU has not made the tensor yet"};
+  }
   if (const Called* other = same_name(rank, key)) {
     return {rank, MissingReason::kMismatch,
             "it has called " + other->description + " under this name (\"" + other->name + "\")"};
   }
   if (const Called* other = blocked_in(rank)) {
-    const std::vector<int>& missing = calls_.at({other->process_set, other->name}).missing;
+    const Call& call = calls_.at({other->process_set, other->name});
+    if (call.is_on_gpus()) {
+      return {rank, MissingReason::kBlocked,
+              "it waits for \"" + other->name + "\", which is on the GPUs"};
+    }
+    const std::vector<int>& missing = call.missing;
     const std::string where =
         "it waits for \"" + other->name + "\", which " + ranks_text(missing) + " ";
     if (waited_for_by(rank).contains(rank)) {
@@ -186,9 +208,11 @@ Wait Analysis::wait(const CallKey& key, const Call& call) const {
   wait.process_set = key.first;
   wait.names = {key.second};
   wait.age_ns = call.age_ns;
+  wait.is_on_gpus = call.is_on_gpus();
   const auto& [first, description] = *call.by_rank.begin();
   wait.description = description->description;
   for (const auto& [rank, called] : call.by_rank) {
+    if (wait.is_on_gpus && called->gpu == GpuProgress::kNone) continue;  // its next of the name
     wait.callers.push_back(rank);
     if (wait.disagreement.empty() && !called->joins && called->description != wait.description) {
       wait.disagreement = "mismatch: rank " + std::to_string(first) + " called " +
@@ -217,8 +241,8 @@ std::vector<Wait> Analysis::waits() const {
     };
     const auto same = std::ranges::find_if(merged, [&](const Wait& other) {
       return other.process_set == wait.process_set && other.callers == wait.callers &&
-             other.disagreement.empty() && wait.disagreement.empty() &&
-             ranks_of(other) == ranks_of(wait);
+             other.is_on_gpus == wait.is_on_gpus && other.disagreement.empty() &&
+             wait.disagreement.empty() && ranks_of(other) == ranks_of(wait);
     });
     if (same == merged.end()) {
       merged.push_back(std::move(wait));
@@ -245,6 +269,10 @@ std::string paragraph(const Wait& wait) {
   std::string text = "  " + title(wait);
   if (wait.process_set != 0) text += " of process set " + std::to_string(wait.process_set);
   text += "\n    called " + seconds(wait.age_ns) + " ago by " + ranks_text(wait.callers);
+  if (wait.missing.empty() && wait.is_on_gpus) {
+    return text + ", on whose " + (wait.callers.size() == 1 ? "GPU" : "GPUs") +
+           " it does not end: a GPU does something else, or the network moves no data\n";
+  }
   if (wait.missing.empty()) {
     return text + "; every rank has called it, but the data does not move (network)\n";
   }
@@ -330,6 +358,10 @@ int rank_at_fault(const Wait& wait) { return wait.missing.empty() ? -1 : wait.mi
 
 std::string sentence(const Wait& wait) {
   std::string text = "tensor \"" + wait.names[0] + "\" waited " + seconds(wait.age_ns);
+  if (wait.missing.empty() && wait.is_on_gpus) {
+    return text + " on the " + (wait.callers.size() == 1 ? "GPU" : "GPUs") + " of " +
+           ranks_text(wait.callers) + ", where it does not end";
+  }
   if (wait.missing.empty()) return text + " although every rank has called it: no data moves";
   const MissingRank& first = wait.missing[0];
   text += " for rank " + std::to_string(first.rank) + ": ";
@@ -343,7 +375,10 @@ std::string sentence(const Wait& wait) {
 bool is_deadlock(std::span<const RankView> ranks, const SetRanks& sets) {
   const auto is_blocked = [&](const RankView& view) {
     return view.liveness == Liveness::kWell && view.report && view.report->blocked &&
-           view.report->left_out == 0 && view.report->cycles == ranks[0].report->cycles;
+           view.report->left_out == 0 && view.report->cycles == ranks[0].report->cycles &&
+           std::ranges::all_of(view.report->called, [](const Called& called) {
+             return called.gpu == GpuProgress::kNone;
+           });
   };
   if (ranks.empty() || !ranks[0].report || !std::ranges::all_of(ranks, is_blocked)) return false;
   const std::vector<Wait> waits = explain(ranks, sets, 0);

@@ -56,6 +56,7 @@ struct Wait {
   std::vector<int> callers;
   std::vector<MissingRank> missing;  // the plainest cause first
   std::string disagreement;          // how those who have called it differ
+  bool is_on_gpus = false;           // all have called it, and these are not done with it yet
 };
 
 // The ranks of each process set.

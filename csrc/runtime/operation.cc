@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/clock.h"
+#include "runtime/gpu/gpu_work.h"
 
 namespace hvdtune {
 namespace {
@@ -147,8 +148,9 @@ std::vector<PendingOperation> OperationTable::pending() const {
   std::map<Handle, PendingOperation> sorted;
   for_each_locked([&](const std::shared_ptr<Operation>& operation) {
     if (operation->patient) return;
+    const auto gpu = operation->gpu ? operation->gpu->progress.load() : GpuProgress::kNone;
     sorted.emplace(operation->handle,
-                   PendingOperation{operation->request, operation->announced_ns});
+                   PendingOperation{operation->request, operation->announced_ns, gpu});
   });
   std::vector<PendingOperation> list;
   for (auto& [handle, operation] : sorted) list.push_back(std::move(operation));

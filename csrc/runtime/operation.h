@@ -19,6 +19,7 @@
 #include "base/status.h"
 #include "negotiate/pending_requests.h"
 #include "wire/message.h"
+#include "wire/report.h"
 
 namespace hvdtune {
 
@@ -73,6 +74,7 @@ struct Operation {
 struct PendingOperation {
   std::shared_ptr<const Request> request;
   uint64_t announced_ns = 0;
+  GpuProgress gpu = GpuProgress::kNone;
 };
 
 using Failure = std::pair<OperationKey, Error>;

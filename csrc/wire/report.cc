@@ -5,6 +5,7 @@
 namespace hvdtune {
 
 constexpr int count_of(ProcessState /*type*/) { return kProcessStateCount; }
+constexpr int count_of(GpuProgress /*type*/) { return kGpuProgressCount; }
 
 static void fields(auto& archive, OneOf<ProcessIdentity> auto& identity) {
   archive(identity.pid, identity.pid_namespace, identity.started);
@@ -15,7 +16,8 @@ static void fields(auto& archive, OneOf<Pulse> auto& pulse) {
 }
 
 static void fields(auto& archive, OneOf<Called> auto& called) {
-  archive(called.process_set, called.joins, called.age_ns, called.name, called.description);
+  archive(called.process_set, called.joins, called.age_ns, called.name, called.description,
+          called.gpu);
 }
 
 static void fields(auto& archive, OneOf<RankReport> auto& report) {

@@ -4,7 +4,7 @@
 //   Pulse           = u64 sent_ns, u64 stuck_ns, u64 cpu_ns, u8 blocked, u64 heard_ns
 //   RankReport      = u32 round, u32 waiting_threads, str stack, u32 left_out, [Called],
 //                     u8 blocked, u64 cycles
-//   Called          = u32 process_set, u8 joins, u64 age_ns, str name, str description
+//   Called          = u32 process_set, u8 joins, u64 age_ns, str name, str description, u8 gpu
 //   ProbeRequest    = i32 rank, ProcessIdentity
 //   ProbeResult     = i32 rank, u8 state
 #pragma once
@@ -37,6 +37,15 @@ struct Pulse {
   bool operator==(const Pulse&) const = default;
 };
 
+// How far a GPU has come with an operation.
+enum class GpuProgress : uint8_t {
+  kNone,    // it has not been put on a stream
+  kQueued,  // on it, behind others
+  kWaits,   // its turn has come, and the GPU has not made its tensors yet
+  kRuns,    // it has
+};
+inline constexpr int kGpuProgressCount = 4;
+
 // An operation that a rank has called and that is not done.
 struct Called {
   uint32_t process_set = 0;
@@ -44,6 +53,7 @@ struct Called {
   uint64_t age_ns = 0;
   std::string name;
   std::string description;
+  GpuProgress gpu = GpuProgress::kNone;
 
   bool operator==(const Called&) const = default;
 };

@@ -329,6 +329,7 @@ GpuCollectives& GpuThread::collectives_of(const GpuTask& task) {
 void GpuThread::start(GpuTask task) {
   FAILPOINT("gpu/start");
   services_.lease.await(services_.stop);
+  note(task, GpuProgress::kQueued);
   Place& here = place(-1);
   if (!current_) {
     current_.emplace(*here.gpu);
@@ -413,8 +414,13 @@ bool GpuThread::reap() {
     const bool is_made = std::ranges::all_of(
         next.operations, [](const auto& operation) { return operation->gpu->ready.has_passed(); });
     if (!is_made) services_.work_counter.moved_by_gpu(next.process_set);
+    note(next, is_made ? GpuProgress::kRuns : GpuProgress::kWaits);
   }
   return any;
+}
+
+void GpuThread::note(const GpuTask& task, GpuProgress progress) {
+  for (const auto& operation : task.operations) operation->gpu->progress = progress;
 }
 
 // The times are the GPU's: from when it could begin, since the tensors had been made. Before its

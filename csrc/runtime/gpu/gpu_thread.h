@@ -178,6 +178,7 @@ class GpuThread {
   std::shared_ptr<const GpuEvent> take_replayed();
   GpuCollectives& collectives_of(const GpuTask& task);
   bool reap();
+  static void note(const GpuTask& task, GpuProgress progress);
   void record(const Flight& flight);
   void end_with(const Error& error);
   void abort_all();

@@ -1,9 +1,11 @@
 // What an operation on tensors in a GPU's memory has besides.
 #pragma once
 
+#include <atomic>
 #include <memory>
 
 #include "device/gpu.h"
+#include "wire/report.h"
 
 namespace hvdtune {
 
@@ -20,6 +22,7 @@ struct GpuWork {
   bool in_graph = false;           // their stream is being captured into a CUDA graph
   std::shared_ptr<GpuEvent> done;  // recorded when the operation is put on hvdtune's stream; shared
                                    // by the operations of a bucket
+  std::atomic<GpuProgress> progress = GpuProgress::kNone;  // set by the GPU's thread
 };
 
 }  // namespace hvdtune

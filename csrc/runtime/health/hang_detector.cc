@@ -95,7 +95,7 @@ std::optional<RankReport> HangDetector::finish_report(uint64_t now) {
     const Request& request = *operation.request;
     report.called.push_back({request.process_set, request.op == OpType::kJoin,
                              now - std::min(now, operation.announced_ns), request.name,
-                             describe(request)});
+                             describe(request), operation.gpu});
   }
   // Asked last: what is pending does not fit what is done if a cycle has begun in between.
   report.blocked = table_.is_blocked() && work_counter_.cycles_begun() == report.cycles;

@@ -13,7 +13,7 @@ constexpr uint64_t kSecond = 1'000'000'000;
 
 Called called(const std::string& name, uint64_t seconds = 6,
               const std::string& description = "allreduce(sum) float32 [4]") {
-  return {0, false, seconds * kSecond, name, description};
+  return {0, false, seconds * kSecond, name, description, GpuProgress::kNone};
 }
 
 RankView waits_in(std::vector<Called> calls) {
@@ -173,6 +173,57 @@ TEST(an_operation_that_all_have_called_is_stuck_in_the_network) {
   CHECK_EQ(rank_at_fault(waits[0]), -1);
   CHECK(contains(hang_page(waits, ranks, {1, 0}), "the data does not move"));
   CHECK(unrecoverable(waits, ranks, 6 * kSecond) == waits.data());
+}
+
+Called on_gpu(const std::string& name, GpuProgress progress, uint64_t seconds = 6) {
+  Called call = called(name, seconds);
+  call.gpu = progress;
+  return call;
+}
+
+TEST(an_operation_on_gpus_that_does_not_end_names_those_who_are_not_done_with_it) {
+  const std::vector<RankView> ranks = {waits_in({on_gpu("x", GpuProgress::kRuns)}),
+                                       waits_in({called("x", 1)}),
+                                       waits_in({on_gpu("x", GpuProgress::kQueued)})};
+  const std::vector<Wait> waits = explain_all(ranks);
+  CHECK_EQ(waits.size(), 1U);
+  CHECK(waits[0].callers == std::vector<int>({0, 2}));
+  CHECK(waits[0].missing.empty());
+  CHECK(contains(hang_page(waits, ranks, {1, 0}),
+                 "called 6.0 s ago by ranks 0, 2, on whose GPUs it does not end: a GPU does "
+                 "something else, or the network moves no data"));
+  CHECK_EQ(sentence(waits[0]),
+           "tensor \"x\" waited 6.0 s on the GPUs of ranks 0, 2, where it does not end");
+  CHECK(unrecoverable(waits, ranks, 6 * kSecond) == waits.data());
+}
+
+TEST(an_operation_on_gpus_waits_for_the_rank_whose_gpu_has_not_made_its_tensor) {
+  const std::vector<RankView> ranks = {
+      waits_in({on_gpu("x", GpuProgress::kRuns)}),
+      waits_in({on_gpu("x", GpuProgress::kWaits), called("y")}),
+      waits_in({on_gpu("x", GpuProgress::kRuns)}),
+  };
+  const std::vector<Wait> waits = explain_all(ranks);
+  CHECK(contains(hang_page(waits, ranks, {1, 0}),
+                 "rank 1: still computing; its GPU has not made the tensor yet"));
+  CHECK_EQ(rank_at_fault(waits[0]), 1);
+  CHECK(unrecoverable(waits, ranks, 6 * kSecond) == nullptr);
+}
+
+// The first rank is done with "x" and calls "y"; the second one's GPU is slow.
+TEST(an_operation_that_is_on_a_gpu_disproves_a_deadlock) {
+  std::vector<RankView> ranks = {waits_in({called("y")}),
+                                 waits_in({on_gpu("x", GpuProgress::kRuns)})};
+  for (RankView& view : ranks) view.report->blocked = true;
+  CHECK(!is_deadlock(ranks, world(2)));
+  for (const Wait& wait : explain_all(ranks)) {
+    if (wait.names[0] != "y") continue;
+    CHECK(wait.missing[0].reason == MissingReason::kBlocked);
+    CHECK_EQ(wait.missing[0].detail, "it waits for \"x\", which is on the GPUs");
+  }
+  ranks[1] = waits_in({called("x")});
+  ranks[1].report->blocked = true;
+  CHECK(is_deadlock(ranks, world(2)));
 }
 
 TEST(a_job_is_given_up_only_when_nobody_who_computes_can_end_the_wait) {

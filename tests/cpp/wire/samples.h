@@ -69,7 +69,7 @@ inline RankReport sample_report() {
           2,
           "  File \"train.py\", line 3 in step\n",
           1,
-          {{0, false, 5, "x", "allreduce"}, {3, true, 6, "join", "join"}},
+          {{0, false, 5, "x", "allreduce", GpuProgress::kWaits}, {3, true, 6, "join", "join"}},
           true,
           1234567890125};
 }

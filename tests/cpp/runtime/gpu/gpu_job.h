@@ -24,6 +24,7 @@ struct Fake {
   void (*release)();
   void* (*peek)(uint64_t);
   void (*pause)(int);
+  int (*launch_host_function)(CudaStream, void (*)(void*), void*);
 
   static const Fake& get() {
     static const Fake fake = load();
@@ -48,6 +49,7 @@ struct Fake {
     find(handle, "fakeGpuRelease", fake.release);
     find(handle, "fakeGpuPeek", fake.peek);
     find(handle, "fakeGpuPause", fake.pause);
+    find(handle, "cuLaunchHostFunc", fake.launch_host_function);
     return fake;
   }
   template <typename Function>
@@ -161,12 +163,17 @@ struct GpuJobOptions {
   GpuBits bits = GpuBits::kNccl;
   Setting setting = {};
   std::chrono::nanoseconds abort_timeout = std::chrono::seconds(30);
+  HangOptions hang = {};
+  LogLevel log_level = LogLevel::kError;
 };
 
 class GpuJob {
  public:
   explicit GpuJob(const GpuJobOptions& options)
-      : options_({.size = options.size, .hosts = options.hosts, .setting = options.setting}),
+      : options_({.size = options.size,
+                  .hosts = options.hosts,
+                  .setting = options.setting,
+                  .log_level = options.log_level}),
         server_(server_options(options.size)),
         ranks_(static_cast<size_t>(options.size)) {
     Fake::get().reset();
@@ -174,8 +181,10 @@ class GpuJob {
       devices_.push_back(std::make_unique<Device>(rank));
     }
     on_all(options.size, [&](int rank) {
-      ranks_[static_cast<size_t>(rank)] = std::make_unique<Runtime>(with_gpu(
-          runtime_options(options_, rank, server_.port()), options.bits, options.abort_timeout));
+      RuntimeOptions each = with_gpu(runtime_options(options_, rank, server_.port()), options.bits,
+                                     options.abort_timeout);
+      each.hang = options.hang;
+      ranks_[static_cast<size_t>(rank)] = std::make_unique<Runtime>(each);
     });
   }
   ~GpuJob() {
