@@ -39,24 +39,24 @@ void sum_twice(Runtime& runtime, const Device& device, const GpuTensorPair& firs
   CHECK(second.output() == floats(2.0F).bytes);
 }
 
-int run_split_rank(int rank, uint16_t port, const SplitFault& fault) {
+// Runs `sums` as one of the ranks; `fault` strikes on this one.
+template <typename Sums>
+int run_split_rank(int rank, uint16_t port, const std::string& fault, int culprit, Sums sums) {
   Fake::get();  // its settings come before the library
   const Device device(rank);
   JobOptions job{.size = kSplitRanks, .hosts = 2};
   job.setting.hierarchical_allreduce = true;
   Runtime runtime(
       with_gpu(runtime_options(job, rank, port), GpuBits::kNccl, std::chrono::seconds(30)));
-  const GpuTensorPair first(device, floats(1.0F));
-  const GpuTensorPair second(device, floats(1.0F));
   int code = kNoFailure;
   try {
-    if (rank == fault.culprit) CHECK_EQ(Fake::get().set_faults(fault.text.c_str()), 0);
-    for (int step = 0; step < kSplitSteps; ++step) sum_twice(runtime, device, first, second);
+    CHECK_EQ(Fake::get().set_faults(fault.c_str()), 0);
+    sums(runtime, device);
   } catch (const Error& error) {
-    const bool own = rank == fault.culprit;
+    const bool own = rank == culprit;
     const bool right = error.code() == (own ? ErrorCode::kInternal : ErrorCode::kRankLost) &&
-                       error.rank() == fault.culprit;
-    if (!right) std::cerr << fault.text << ", rank " << rank << ": " << error.what() << std::endl;
+                       error.rank() == culprit;
+    if (!right) std::cerr << fault << ", rank " << rank << ": " << error.what() << std::endl;
     code = right ? kToldOfCulprit : kToldOfAnother;
   }
   runtime.shutdown();
@@ -64,9 +64,17 @@ int run_split_rank(int rank, uint16_t port, const SplitFault& fault) {
   return code;
 }
 
+void run_split_steps(Runtime& runtime, const Device& device) {
+  const GpuTensorPair first(device, floats(1.0F));
+  const GpuTensorPair second(device, floats(1.0F));
+  for (int step = 0; step < kSplitSteps; ++step) sum_twice(runtime, device, first, second);
+}
+
 void check_split_fault(const SplitFault& fault) {
-  const RankProcesses ranks(
-      kSplitRanks, [&](int rank, uint16_t port) { return run_split_rank(rank, port, fault); });
+  const RankProcesses ranks(kSplitRanks, [&](int rank, uint16_t port) {
+    const std::string own = rank == fault.culprit ? fault.text : "";
+    return run_split_rank(rank, port, own, fault.culprit, run_split_steps);
+  });
   for (int rank = 0; rank < kSplitRanks; ++rank) {
     if (rank == fault.culprit && fault.kills) continue;
     ranks.expect_exit(rank, fault.strikes ? kToldOfCulprit : kNoFailure);
@@ -126,6 +134,28 @@ TEST(an_error_of_nccl_while_a_host_gathers_names_its_rank) {
 }
 
 TEST(a_communicator_of_a_host_that_is_refused_ends_the_job) { check_error("refuse-init code=3"); }
+
+// The first host has given the first chunk's result to its GPUs, where it fails, and waits for its
+// second chunk's shares from the other host, whose GPU never comes to it.
+TEST(an_error_of_nccl_ends_the_wait_for_another_host) {
+  constexpr int64_t kCount = kHostChunkBytes / sizeof(float) + 1;
+  const auto sum_two_chunks = [](Runtime& runtime, const Device& device) {
+    const GpuTensorPair tensor(
+        device, values_of(DType::kFloat32, std::vector<float>(static_cast<size_t>(kCount), 1.0F)));
+    Request request = sum_of("large");
+    request.tensors = {{DType::kFloat32, {kCount}}};
+    std::vector<Submission> one;
+    one.push_back(on_gpu(device, request, {tensor.memory()}));
+    finish(runtime, runtime.submit(std::move(one))[0]);
+  };
+  const RankProcesses ranks(kSplitRanks, [&](int rank, uint16_t port) {
+    const char* fault = rank == 0   ? "async-error op=3 code=1"
+                        : rank == 2 ? "late-peer op=2 ms=-1"
+                                    : "";
+    return run_split_rank(rank, port, fault, 0, sum_two_chunks);
+  });
+  for (int rank = 0; rank < kSplitRanks; ++rank) ranks.expect_exit(rank, kToldOfCulprit);
+}
 
 TEST(random_faults_of_one_rank_are_told_by_all_or_do_no_harm) {
   std::mt19937 random(20261126);
