@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <exception>
 #include <memory>
+#include <mutex>
 #include <string>
 #include <utility>
 #include <vector>
@@ -13,6 +14,14 @@
 // Named by the C interface, and so outside of the namespace.
 struct hvdtune_job {
   std::shared_ptr<const hvdtune::RuntimeGuard> guard;
+};
+
+struct hvdtune_operation {
+  std::shared_ptr<hvdtune::Operation> operation;
+  std::vector<hvdtune_result> results;
+  hvdtune_outcome outcome;  // as it was put on the stream
+  std::string message;      // of `failure`
+  hvdtune_outcome failure;
 };
 
 namespace hvdtune {
@@ -26,24 +35,58 @@ hvdtune_outcome outcome_of(const char* error, const char* message, int rank) {
   return outcome;
 }
 
-void tell(hvdtune_done done, void* context, const Operation& operation, const Error* error) {
-  if (error != nullptr) {
-    const hvdtune_outcome outcome =
-        outcome_of(exception_of(error->code()), error->what(), error->rank());
-    return done(context, &outcome);
-  }
+std::vector<hvdtune_result> results_of(const Operation& operation) {
   std::vector<hvdtune_result> results;
   for (const Result& result : operation.results) {
     results.push_back(
         {result.bytes.get(), result.shape.data(), static_cast<int>(result.shape.size())});
   }
+  return results;
+}
+
+// Refers to both.
+hvdtune_outcome outcome_of(const Operation& operation, const std::vector<hvdtune_result>& results) {
   hvdtune_outcome outcome = outcome_of(nullptr, "", -1);
   outcome.results = results.data();
   outcome.result_count = static_cast<int>(results.size());
   outcome.numbers = operation.numbers.data();
   outcome.number_count = static_cast<int>(operation.numbers.size());
-  done(context, &outcome);
+  return outcome;
 }
+
+// Whom an operation's course is told: `enqueued` before `done`, never beside it.
+class RequestCallbacks {
+ public:
+  RequestCallbacks(const hvdtune_request& request, hvdtune_done done, void* context)
+      : enqueued_(request.enqueued), done_(done), context_(context) {}
+
+  void enqueued(const std::shared_ptr<Operation>& operation) {
+    const std::lock_guard lock(mutex_);
+    if (ended_) return;
+    auto* told = new hvdtune_operation{operation, results_of(*operation), {}, "", {}};
+    told->outcome = outcome_of(*operation, told->results);
+    enqueued_(context_, told, &told->outcome);
+  }
+
+  void ended(const Operation& operation, const Error* error) {
+    {
+      const std::lock_guard lock(mutex_);
+      ended_ = true;
+    }
+    const std::vector<hvdtune_result> results = results_of(operation);
+    const hvdtune_outcome outcome =
+        error != nullptr ? outcome_of(exception_of(error->code()), error->what(), error->rank())
+                         : outcome_of(operation, results);
+    done_(context_, &outcome);
+  }
+
+ private:
+  const hvdtune_enqueued enqueued_;
+  const hvdtune_done done_;
+  void* const context_;
+  std::mutex mutex_;
+  bool ended_ = false;  // guarded by mutex_
+};
 
 Submission to_submission(const hvdtune_request& given) {
   auto request = std::make_shared<Request>();
@@ -63,6 +106,8 @@ Submission to_submission(const hvdtune_request& given) {
     submission.memory.push_back(
         {static_cast<const uint8_t*>(tensor.input), static_cast<uint8_t*>(tensor.output)});
   }
+  request->on_gpu = given.gpu >= 0;
+  submission.gpu = {given.gpu, static_cast<CudaStream>(given.stream)};
   submission.request = std::move(request);
   return submission;
 }
@@ -75,9 +120,16 @@ void submit(hvdtune_job* job, const hvdtune_request* request, int awaited, hvdtu
   bool begun = false;
   job->guard->with_runtime([&](Runtime& runtime) {
     try {
-      runtime.submit(to_submission(*request),
-                     [done, context](const Operation& operation, const Error* error) {
-                       tell(done, context, operation, error);
+      Submission submission = to_submission(*request);
+      const auto callbacks = std::make_shared<RequestCallbacks>(*request, done, context);
+      if (request->enqueued != nullptr) {
+        submission.on_enqueued = [callbacks](const std::shared_ptr<Operation>& operation) {
+          callbacks->enqueued(operation);
+        };
+      }
+      runtime.submit(std::move(submission),
+                     [callbacks](const Operation& operation, const Error* error) {
+                       callbacks->ended(operation, error);
                      });
       begun = true;
       if (awaited != 0) runtime.await_submitted();
@@ -120,8 +172,54 @@ void mark_step(hvdtune_job* job) {
 
 void release(hvdtune_job* job) { delete job; }
 
-const hvdtune_framework_api kApi = {
-    HVDTUNE_FRAMEWORK_API_VERSION, release, submit, place, process_set, mark_step};
+void release_operation(hvdtune_operation* operation) { delete operation; }
+
+// Null, or why `act` failed.
+template <typename Act>
+const hvdtune_outcome* attempt(const hvdtune_job& job, hvdtune_operation& operation,
+                               const Act& act) {
+  const auto failed = [&](const std::string& message, ErrorCode code, int rank) {
+    operation.message = message;
+    operation.failure = outcome_of(exception_of(code), operation.message.c_str(), rank);
+    return &operation.failure;
+  };
+  const hvdtune_outcome* failure = nullptr;
+  const bool called = job.guard->with_runtime([&](Runtime& runtime) {
+    try {
+      act(runtime);
+    } catch (const Error& error) {
+      failure = failed(error.what(), error.code(), error.rank());
+    } catch (const std::exception& error) {
+      failure = failed(error.what(), ErrorCode::kInternal, -1);
+    }
+  });
+  return called ? failure : failed("hvdtune was shut down", ErrorCode::kShutdown, -1);
+}
+
+const hvdtune_outcome* wait_on_stream(hvdtune_job* job, hvdtune_operation* operation,
+                                      void* stream) {
+  return attempt(*job, *operation, [&](Runtime& runtime) {
+    runtime.make_wait(*operation->operation, static_cast<CudaStream>(stream));
+  });
+}
+
+const hvdtune_outcome* copy_result(hvdtune_job* job, hvdtune_operation* operation, int index,
+                                   void* to, void* stream) {
+  return attempt(*job, *operation, [&](Runtime& runtime) {
+    runtime.copy_result(*operation->operation, static_cast<size_t>(index),
+                        static_cast<uint8_t*>(to), static_cast<CudaStream>(stream));
+  });
+}
+
+const hvdtune_framework_api kApi = {HVDTUNE_FRAMEWORK_API_VERSION,
+                                    release,
+                                    submit,
+                                    place,
+                                    process_set,
+                                    mark_step,
+                                    release_operation,
+                                    wait_on_stream,
+                                    copy_result};
 
 }  // namespace
 

@@ -13,7 +13,7 @@
 extern "C" {
 #endif
 
-#define HVDTUNE_FRAMEWORK_API_VERSION 2
+#define HVDTUNE_FRAMEWORK_API_VERSION 3
 
 /* A job that this process is, or was, part of. Owned by whoever got it. */
 struct hvdtune_job;
@@ -28,6 +28,18 @@ struct hvdtune_tensor {
   void* output;
 };
 
+struct hvdtune_outcome;
+
+/* An operation on tensors in a GPU's memory, when it is on hvdtune's stream. Owned by whoever got
+ * it. */
+struct hvdtune_operation;
+
+/* The operation is on hvdtune's stream, and `outcome` tells what negotiation has: it lives as long
+ * as `operation`, which belongs to the callee. Called at most once, from any thread; has returned
+ * when `done` is called. Must not block. */
+typedef void (*hvdtune_enqueued)(void* context, struct hvdtune_operation* operation,
+                                 const struct hvdtune_outcome* outcome);
+
 struct hvdtune_request {
   const char* op; /* a name of csrc/base/op_table.h */
   const char* name;
@@ -40,11 +52,14 @@ struct hvdtune_request {
   int tensor_count;
   const int64_t* splits; /* of alltoall; without any it divides evenly */
   int split_count;
+  int gpu; /* that has all of the memory, as CUDA counts in this process; -1: the host's memory */
+  void* stream;              /* of CUDA, of whoever has made the tensors on the GPU */
+  hvdtune_enqueued enqueued; /* of tensors on a GPU; or NULL */
 };
 
 /* What only negotiation tells: of allgather and alltoall, one for each tensor. */
 struct hvdtune_result {
-  const void* bytes;
+  const void* bytes; /* NULL on a GPU: see copy_result */
   const int64_t* shape;
   int dims;
 };
@@ -90,6 +105,18 @@ struct hvdtune_framework_api {
   int (*process_set)(struct hvdtune_job* job, uint32_t process_set, int* size, int* position);
   /* A training step has ended. */
   void (*mark_step)(struct hvdtune_job* job);
+
+  void (*release_operation)(struct hvdtune_operation* operation);
+  /* What `stream` is given from now on comes after the operation; the host does not wait. NULL, or
+   * why not, which lives as long as `operation`. */
+  const struct hvdtune_outcome* (*wait_on_stream)(struct hvdtune_job* job,
+                                                  struct hvdtune_operation* operation,
+                                                  void* stream);
+  /* Copies a result to memory of the same GPU, on a `stream` that waits for the operation. Returns
+   * what wait_on_stream does. */
+  const struct hvdtune_outcome* (*copy_result)(struct hvdtune_job* job,
+                                               struct hvdtune_operation* operation, int index,
+                                               void* to, void* stream);
 };
 
 #ifdef __cplusplus

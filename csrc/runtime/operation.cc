@@ -70,9 +70,13 @@ std::shared_ptr<Operation> OperationTable::find(const OperationKey& key) const {
   return handle == in_flight_.end() ? nullptr : entries_.at(handle->second).operation;
 }
 
+void OperationTable::await_no_more_locked(Entry& entry) {
+  waiting_ -= std::exchange(entry.waiting, 0) + (std::exchange(entry.awaited, false) ? 1 : 0);
+}
+
 void OperationTable::end_locked(Handle handle, std::optional<Error> error) {
   Entry& entry = entries_.at(handle);
-  waiting_ -= std::exchange(entry.waiting, 0) + (std::exchange(entry.awaited, false) ? 1 : 0);
+  await_no_more_locked(entry);
   if (entry.on_done) watchers_.push_back(std::move(entry.on_done));
   if (entry.operation->on_end) {
     endings_.push_back({std::move(entry.operation), std::move(error)});
@@ -219,6 +223,7 @@ bool OperationTable::wait_enqueued(Handle handle, std::chrono::nanoseconds time,
 }
 
 void OperationTable::note_enqueued(std::span<const std::shared_ptr<Operation>> operations) {
+  std::vector<std::shared_ptr<Operation>> told;
   {
     const std::lock_guard lock(mutex_);
     for (const auto& operation : operations) {
@@ -227,9 +232,13 @@ void OperationTable::note_enqueued(std::span<const std::shared_ptr<Operation>> o
       if (found == in_flight_.end() || found->second != operation->handle) continue;
       in_flight_.erase(found);
       enqueued_.insert(operation->handle);
+      if (!operation->on_enqueued) continue;
+      await_no_more_locked(entries_.at(operation->handle));
+      told.push_back(operation);
     }
   }
   done_.notify_all();
+  for (const auto& operation : told) operation->on_enqueued(operation);
 }
 
 bool OperationTable::wait_none_for_gpu(std::chrono::nanoseconds time) {
@@ -279,6 +288,7 @@ void OperationTable::await_all() {
   const std::lock_guard lock(mutex_);
   for (auto& [handle, entry] : entries_) {
     if (!entry.operation->on_end || entry.waiting != 0) continue;
+    if (entry.operation->on_enqueued && enqueued_.contains(handle)) continue;
     entry.waiting = 1;
     ++waiting_;
   }

@@ -52,6 +52,11 @@ struct Operation;
 // ends it, which holds no lock of the table. Must not block.
 using OnEnd = std::function<void(const Operation&, const Error*)>;
 
+// Told at most once that an operation has been put on a GPU's stream, by the thread that does so,
+// which holds no lock of the table. Must not block. Where the job fails meanwhile, OnEnd may be
+// called beside it, or before.
+using OnEnqueued = std::function<void(const std::shared_ptr<Operation>&)>;
+
 // Immutable once added, but for the fields that only the cycle thread uses until it is done and
 // only the caller after.
 struct Operation {
@@ -67,7 +72,8 @@ struct Operation {
   bool patient = false;          // nobody waits for it: however long it takes, nothing hangs
   std::string title;             // what it is called in this rank's trace; "": as in the request
   Handle handle = 0;             // as OperationTable::add gives it
-  OnEnd on_end;  // with one, the handle ends with the operation: nobody may wait for it
+  OnEnd on_end;            // with one, the handle ends with the operation: nobody may wait for it
+  OnEnqueued on_enqueued;  // beside on_end; then nobody waits any more who waited for the end
 };
 
 // An operation that is in flight on this rank, for the hang detector.
@@ -157,6 +163,7 @@ class OperationTable {
     std::shared_ptr<Operation> operation;
     std::optional<Error> error;
   };
+  void await_no_more_locked(Entry& entry);
   void end_locked(Handle handle, std::optional<Error> error);
   void finish_locked(const OperationKey& key, std::optional<Error> error);
   template <typename Visit>  // of each operation that has not ended

@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <chrono>
 #include <fstream>
 #include <sstream>
@@ -125,12 +126,22 @@ std::vector<Handle> Runtime::submit(std::vector<Submission> submissions) {
 
 void Runtime::submit(Submission submission, OnEnd on_end) {
   inflight_.started();
+  const auto goes_on = [this, told = std::make_shared<std::atomic_flag>()] {
+    if (!told->test_and_set()) end_of_submitted();
+  };
+  if (submission.on_enqueued) {
+    submission.on_enqueued = [goes_on, tell = std::move(submission.on_enqueued)](
+                                 const std::shared_ptr<Operation>& operation) {
+      goes_on();
+      tell(operation);
+    };
+  }
   try {
     std::vector<Submission> one;
     one.push_back(std::move(submission));
     add(std::move(one),
-        [this, on_end = std::move(on_end)](const Operation& operation, const Error* error) {
-          end_of_submitted();
+        [goes_on, on_end = std::move(on_end)](const Operation& operation, const Error* error) {
+          goes_on();
           on_end(operation, error);
         });
   } catch (...) {
@@ -171,6 +182,7 @@ std::vector<Handle> Runtime::add(std::vector<Submission> submissions, const OnEn
     operation.awaited = submission.awaited;
     operation.patient = submission.patient;
     operation.title = std::move(submission.title);
+    operation.on_enqueued = std::move(submission.on_enqueued);
     operation.on_end = on_end;
     operations.push_back(std::move(operation));
   }
@@ -217,9 +229,12 @@ std::shared_ptr<GpuWork> Runtime::prepare_gpu(const Submission& submission) cons
 
 bool Runtime::wait_on_stream(Handle handle, CudaStream stream, std::chrono::nanoseconds time) {
   if (!wait(handle, true, time)) return false;
-  const std::shared_ptr<Operation> operation = table_.operation_of(handle);
-  if (operation->gpu) gpu_->make_wait(stream, *operation->gpu);
+  make_wait(*table_.operation_of(handle), stream);
   return true;
+}
+
+void Runtime::make_wait(const Operation& operation, CudaStream stream) {
+  if (operation.gpu) gpu_->make_wait(stream, *operation.gpu);
 }
 
 bool Runtime::begin_capture(std::chrono::nanoseconds time) {

@@ -54,6 +54,7 @@ struct Submission {
   bool awaited = false;              // the script waits for it, on whatever thread
   bool patient = false;              // see Operation
   std::string title;                 // what it is called in this rank's trace, "": by its name
+  OnEnqueued on_enqueued;            // see Operation
 };
 
 // Thread rule: every member may be called from any thread, shutdown() by one.
@@ -79,7 +80,8 @@ class Runtime {
   // One operation without a handle: on_end is called when it has ended. Throws what the other
   // overload throws, and then never calls on_end.
   void submit(Submission submission, OnEnd on_end);
-  // The script waits until every operation that was submitted with an on_end has ended.
+  // The script waits until every operation that was submitted with an on_end has ended, or has told
+  // its on_enqueued.
   void await_submitted();
   bool poll(Handle handle) const { return table_.poll(handle); }
   // False when `time` has passed; throws what the operation failed with.
@@ -88,6 +90,8 @@ class Runtime {
   // `stream` is given from now on comes after it: the host does not wait for the GPU. The handle
   // stays, and so must the memory until it is done. As wait() besides.
   bool wait_on_stream(Handle handle, CudaStream stream, std::chrono::nanoseconds time);
+  // The same for an operation that has told its on_enqueued.
+  void make_wait(const Operation& operation, CudaStream stream);
   // Operations on tensors that are made on a captured stream become part of a CUDA graph between
   // the first two. The first throws Error(kUsage) where that cannot be, and waits until the
   // operations before are on the GPU: what NCCL starts there while a stream is captured may end the
@@ -101,8 +105,8 @@ class Runtime {
   bool before_replay(CudaStream stream, std::chrono::nanoseconds time);
   void after_replay(CudaStream stream);
   void check_gpu();
-  // Copies a result to the GPU's memory at `to`, on `stream`. REQUIRES: wait() or wait_on_stream()
-  // has returned.
+  // Copies a result to the GPU's memory at `to`, on `stream`. REQUIRES: wait(), wait_on_stream() or
+  // make_wait() has returned.
   void copy_result(Operation& operation, size_t index, uint8_t* to, CudaStream stream);
   std::shared_ptr<Operation> release(Handle handle) { return table_.release(handle); }
   // See OperationTable.

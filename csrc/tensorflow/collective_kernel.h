@@ -138,6 +138,7 @@ class Collective : public AsyncOpKernel {
     request.name = tensor_name_.c_str();
     request.prescale = request.postscale = 1.0;
     request.process_set = static_cast<uint32_t>(process_set_);
+    request.gpu = -1;
     run->dims.reserve(static_cast<size_t>(context->num_inputs()));  // whose addresses are taken
     OP_REQUIRES_OK_ASYNC(context, prepare(job.get(), *run, request), done);
     run->done = std::move(done);

@@ -31,7 +31,7 @@ from hvdtune.errors import HvdtuneError
 from hvdtune.own_files import require_trusted
 
 _TRY: Final = "import sys, tensorflow; tensorflow.load_op_library(sys.argv[1])"
-_API_VERSION: Final = 2
+_API_VERSION: Final = 3
 
 _lock = threading.Lock()  # guards what follows
 _library: _Library | None = None

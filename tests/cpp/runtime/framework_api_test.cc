@@ -72,6 +72,7 @@ struct Call {
     request.op = op;
     request.name = name;
     request.prescale = request.postscale = 1.0;
+    request.gpu = -1;
     request.tensors = &tensor;
     request.tensor_count = 1;
   }
