@@ -1,6 +1,6 @@
 // What the kernels of all collectives have in common: each starts an operation and comes back at
-// once; the core tells when it has ended. So the operations of a graph overlap with each other and
-// with what else can be computed.
+// once; the core tells when it has ended, or on a GPU, when it has been enqueued. So the operations
+// of a graph overlap with each other and with what else can be computed.
 #pragma once
 
 #include <absl/status/status.h>
@@ -10,14 +10,16 @@
 #include <tensorflow/core/framework/tensor.h>
 #include <tensorflow/core/framework/tensor_shape.h>
 
+#include <atomic>
 #include <cstdint>
+#include <functional>
 #include <memory>
-#include <mutex>
 #include <string>
-#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "batches.h"
+#include "gpu_place.h"
 #include "job.h"
 
 namespace hvdtune_tensorflow {
@@ -74,45 +76,29 @@ inline absl::Status error_of(const hvdtune_outcome& outcome, const std::string& 
   return status;
 }
 
-// How many operations of each batch have been started in the latest run of the function that they
-// are in.
-class Batches {
- public:
-  // Counts one; true if it is the last.
-  bool is_last(int64_t batch, int64_t size, int64_t run) {
-    if (batch == 0) return true;
-    const std::lock_guard<std::mutex> lock(mutex_);
-    Started& started = started_[batch];
-    if (started.run != run) started = {run, 0};  // the one before may have failed halfway
-    if (++started.count < size) return false;
-    started.count = 0;
-    return true;
-  }
-
- private:
-  struct Started {
-    int64_t run = -1;
-    int64_t count = 0;
-  };
-  std::mutex mutex_;
-  std::unordered_map<int64_t, Started> started_;  // guarded by mutex_
-};
-
-inline Batches& batches() {
-  static Batches all;
-  return all;
-}
-
 class Collective;
 
-// One run of a kernel, from the start of the operation to its end.
+struct ReleaseOperation {
+  void operator()(hvdtune_operation* operation) const { api().release_operation(operation); }
+};
+
+// One run of a kernel, from the start of the operation to its end. On a GPU TensorFlow goes on
+// before that, when the operation is on hvdtune's stream and TensorFlow's waits for it: so a run
+// keeps what the GPU still uses.
 struct Run {
-  Collective* kernel;
+  Collective* kernel;  // this and the next two: until TensorFlow has been told to go on
   OpKernelContext* context;
   AsyncOpKernel::DoneCallback done;
+  std::shared_ptr<hvdtune_job> job;
+  GpuPlace gpu;
   std::vector<absl::InlinedVector<int64_t, 4>> dims;
   std::vector<hvdtune_tensor> tensors;
   std::vector<int64_t> splits;
+  std::vector<Tensor> kept;  // on a GPU: all of `tensors`, until the operation has ended
+  // From when it is on hvdtune's stream on, and what negotiation has told.
+  std::unique_ptr<hvdtune_operation, ReleaseOperation> operation;
+  const hvdtune_outcome* enqueued = nullptr;
+  std::atomic<bool> told{false};  // to go on, or about to be
 };
 
 class Collective : public AsyncOpKernel {
@@ -128,9 +114,10 @@ class Collective : public AsyncOpKernel {
   }
 
   void ComputeAsync(OpKernelContext* context, DoneCallback done) final {
-    const std::shared_ptr<hvdtune_job> job = hvdtune_tensorflow::job();
-    OP_REQUIRES_ASYNC(context, job != nullptr, not_initialized(), done);
-    auto run = std::make_unique<Run>();
+    const auto run = std::make_shared<Run>();
+    run->job = hvdtune_tensorflow::job();
+    OP_REQUIRES_ASYNC(context, run->job != nullptr, not_initialized(), done);
+    OP_REQUIRES_OK_ASYNC(context, find_gpu(*context, run->gpu), done);
     run->kernel = this;
     run->context = context;
     hvdtune_request request{};
@@ -138,33 +125,47 @@ class Collective : public AsyncOpKernel {
     request.name = tensor_name_.c_str();
     request.prescale = request.postscale = 1.0;
     request.process_set = static_cast<uint32_t>(process_set_);
-    request.gpu = -1;
+    request.gpu = run->gpu.number;
+    request.stream = run->gpu.stream;
+    request.enqueued = run->gpu ? &Collective::enqueued : nullptr;
     run->dims.reserve(static_cast<size_t>(context->num_inputs()));  // whose addresses are taken
-    OP_REQUIRES_OK_ASYNC(context, prepare(job.get(), *run, request), done);
+    OP_REQUIRES_OK_ASYNC(context, prepare(run->job.get(), *run, request), done);
     run->done = std::move(done);
     request.tensors = run->tensors.data();
     request.tensor_count = static_cast<int>(run->tensors.size());
     request.splits = run->splits.data();
     request.split_count = static_cast<int>(run->splits.size());
-    const bool awaited = batches().is_last(batch_, batch_size_, context->step_id());
-    api().submit(job.get(), &request, awaited, &Collective::ended, run.release());
+    std::vector<Batches::GoOn> waiting;
+    const bool is_last = batches().start(batch_, batch_size_, context->step_id(), waiting);
+    api().submit(run->job.get(), &request, is_last, &Collective::ended,
+                 new std::shared_ptr<Run>(run));
+    for (const Batches::GoOn& go_on : waiting) go_on();
   }
 
  protected:
   // Fills in what the operation has beyond its name, and allocates the outputs that are known.
   virtual absl::Status prepare(hvdtune_job* job, Run& run, hvdtune_request& request) = 0;
-  // After an operation without an error.
-  virtual absl::Status deliver(OpKernelContext* /*context*/, const hvdtune_outcome& /*outcome*/) {
+  // After an operation without an error; on a GPU, when it is on hvdtune's stream.
+  virtual absl::Status deliver(Run& /*run*/, const hvdtune_outcome& /*outcome*/) {
     return absl::OkStatus();
   }
 
   uint32_t process_set() const { return static_cast<uint32_t>(process_set_); }
 
   // An input whose result goes to `output`; null where only negotiation tells its size.
-  static void add(Run& run, const Tensor& input, const void* output) {
+  static void add(Run& run, const Tensor& input, const Tensor* output) {
     const auto& dims = run.dims.emplace_back(input.shape().dim_sizes());
+    const char* from = input.tensor_data().data();
+    const char* to = nullptr;
+    if (output != nullptr) {
+      // A rank that gets no rows has no memory for them; the core wants an address all the same.
+      to = output->tensor_data().data() != nullptr ? output->tensor_data().data() : from;
+    }
     run.tensors.push_back({numpy_name(input.dtype()), dims.data(), static_cast<int>(dims.size()),
-                           input.tensor_data().data(), const_cast<void*>(output)});
+                           from, const_cast<char*>(to)});
+    if (!run.gpu) return;
+    run.kept.push_back(input);
+    if (output != nullptr) run.kept.push_back(*output);
   }
   // Inputs with results of their shape, in place where nobody else uses the tensor.
   static absl::Status add_all_in_place(Run& run) {
@@ -173,20 +174,61 @@ class Collective : public AsyncOpKernel {
       Tensor* output = nullptr;
       TF_RETURN_IF_ERROR(
           run.context->forward_input_or_allocate_output({i}, i, input.shape(), &output));
-      add(run, input, output->tensor_data().data());
+      add(run, input, output);
     }
     return absl::OkStatus();
   }
 
  private:
+  // By the core, when the operation is on hvdtune's stream.
+  static void enqueued(void* given, hvdtune_operation* operation, const hvdtune_outcome* outcome) {
+    const std::shared_ptr<Run> run = *static_cast<std::shared_ptr<Run>*>(given);
+    run->operation.reset(operation);
+    run->enqueued = outcome;
+    const auto when_all_have_started = [run] {
+      if (!run->told.exchange(true)) go_on(*run);
+    };
+    const int64_t batch = run->kernel->batch_;
+    if (batches().keep(batch, run->context->step_id(), when_all_have_started)) return;
+    run->told = true;
+    schedule(*run, [run] { go_on(*run); });
+  }
+
+  // By the core, when the operation has ended. If that is with an error after TensorFlow was told
+  // to go on, the next operation has the error, too.
   static void ended(void* given, const hvdtune_outcome* outcome) {
-    const std::unique_ptr<Run> run(static_cast<Run*>(given));
-    OpKernelContext* context = run->context;
-    const absl::Status status = outcome->error == nullptr
-                                    ? run->kernel->deliver(context, *outcome)
-                                    : error_of(*outcome, run->kernel->tensor_name_);
-    if (!status.ok()) context->SetStatus(status);
-    run->done();
+    const std::unique_ptr<std::shared_ptr<Run>> owner(static_cast<std::shared_ptr<Run>*>(given));
+    const std::shared_ptr<Run>& run = *owner;
+    run->kept.clear();
+    if (run->told.exchange(true)) return;
+    if (!run->gpu) return finish(*run, result_of(*run, *outcome));
+    const std::string& name = run->kernel->tensor_name_;
+    const auto status = outcome->error == nullptr ? absl::OkStatus() : error_of(*outcome, name);
+    schedule(*run, [run, status] { finish(*run, status); });
+  }
+
+  // What TensorFlow puts on its stream from now on comes after the operation.
+  static void go_on(Run& run) {
+    const hvdtune_outcome* failure =
+        api().wait_on_stream(run.job.get(), run.operation.get(), run.gpu.stream);
+    finish(run, result_of(run, failure != nullptr ? *failure : *run.enqueued));
+  }
+
+  static absl::Status result_of(Run& run, const hvdtune_outcome& outcome) {
+    if (outcome.error != nullptr) return error_of(outcome, run.kernel->tensor_name_);
+    return run.kernel->deliver(run, outcome);
+  }
+
+  // On a thread of TensorFlow's: it may wait for memory of the GPU, or at the end of a session's
+  // step for all that the GPU does, while the core's threads must see to that.
+  static void schedule(const Run& run, std::function<void()> step) {
+    run.context->device()->tensorflow_cpu_worker_threads()->workers->Schedule(std::move(step));
+  }
+
+  static void finish(Run& run, const absl::Status& status) {
+    if (!status.ok()) run.context->SetStatus(status);
+    const DoneCallback done = std::move(run.done);
+    done();
   }
 
   const char* const op_;

@@ -18,7 +18,8 @@ namespace {
 using tensorflow::shape_inference::InferenceContext;
 using tensorflow::shape_inference::ShapeHandle;
 
-// Tensors in other memory than the host's are copied there and back by TensorFlow itself.
+// Without a kernel for their device, tensors in other memory than the host's are copied there and
+// back by TensorFlow itself.
 #define HVDTUNE_OPERATION(kind)                                                        \
   REGISTER_KERNEL_BUILDER(Name("Hvdtune" #kind).Device(tensorflow::DEVICE_CPU), kind); \
   REGISTER_OP("Hvdtune" #kind).SetIsStateful()
@@ -32,6 +33,11 @@ using tensorflow::shape_inference::ShapeHandle;
       .Attr("batch: int = 0")      \
       .Attr("batch_size: int = 1") \
       .SetIsDistributedCommunication()
+
+// Its tensors may also be in a GPU's memory; hvdtune.tensorflow.operations says in which jobs.
+// host_memory: what of it is in the host's memory all the same.
+#define HVDTUNE_ON_GPU(kind, host_memory) \
+  REGISTER_KERNEL_BUILDER(Name("Hvdtune" #kind).Device(tensorflow::DEVICE_GPU) host_memory, kind)
 
 // The core refuses what it does not know: a list of types here could not name float8_e5m2, since
 // TensorFlow reads only letters and digits there.
@@ -108,6 +114,7 @@ class Allreduce : public Reducing {
   }
 };
 
+HVDTUNE_ON_GPU(Allreduce, );
 HVDTUNE_REDUCTION(Allreduce).Output("reduced: T").SetShapeFn(as_inputs);
 
 class Reducescatter : public Reducing {
@@ -130,25 +137,30 @@ class Reducescatter : public Reducing {
       }
       Tensor* output = nullptr;
       TF_RETURN_IF_ERROR(run.context->allocate_output(i, shape, &output));
-      // A rank that gets no rows has no memory for them; the core wants an address all the same.
-      const void* to = output->tensor_data().data();
-      add(run, input, to != nullptr ? to : input.tensor_data().data());
+      add(run, input, output);
     }
     return absl::OkStatus();
   }
 };
 
+HVDTUNE_ON_GPU(Reducescatter, );
 HVDTUNE_REDUCTION(Reducescatter).Output("parts: T").SetShapeFn(all_with_other_rows);
 
-absl::Status deliver_result(OpKernelContext* context, const hvdtune_outcome& outcome, int index) {
+absl::Status deliver_result(Run& run, const hvdtune_outcome& outcome, int index) {
   const hvdtune_result& result = outcome.results[index];
   TensorShape shape;
   for (int i = 0; i < result.dims; ++i) shape.AddDim(result.shape[i]);
   Tensor* output = nullptr;
-  TF_RETURN_IF_ERROR(context->allocate_output(index, shape, &output));
+  TF_RETURN_IF_ERROR(run.context->allocate_output(index, shape, &output));
   const auto bytes = output->tensor_data();
-  if (!bytes.empty()) std::memcpy(const_cast<char*>(bytes.data()), result.bytes, bytes.size());
-  return absl::OkStatus();
+  auto* to = const_cast<char*>(bytes.data());
+  if (!run.gpu) {
+    if (!bytes.empty()) std::memcpy(to, result.bytes, bytes.size());
+    return absl::OkStatus();
+  }
+  const hvdtune_outcome* failure =
+      api().copy_result(run.job.get(), run.operation.get(), index, to, run.gpu.stream);
+  return failure == nullptr ? absl::OkStatus() : error_of(*failure, "");
 }
 
 class Allgather : public Collective {
@@ -161,14 +173,15 @@ class Allgather : public Collective {
     return absl::OkStatus();
   }
 
-  absl::Status deliver(OpKernelContext* context, const hvdtune_outcome& outcome) override {
+  absl::Status deliver(Run& run, const hvdtune_outcome& outcome) override {
     for (int i = 0; i < outcome.result_count; ++i) {
-      TF_RETURN_IF_ERROR(deliver_result(context, outcome, i));
+      TF_RETURN_IF_ERROR(deliver_result(run, outcome, i));
     }
     return absl::OkStatus();
   }
 };
 
+HVDTUNE_ON_GPU(Allgather, );
 HVDTUNE_COLLECTIVE(Allgather)
     .Attr(HVDTUNE_LIST)
     .Input("tensors: T")
@@ -191,6 +204,7 @@ class Broadcast : public Collective {
   int64_t root_ = 0;
 };
 
+HVDTUNE_ON_GPU(Broadcast, );
 HVDTUNE_COLLECTIVE(Broadcast)
     .Attr(HVDTUNE_TYPE)
     .Attr("root_rank: int")
@@ -210,9 +224,10 @@ class Alltoall : public Collective {
     return absl::OkStatus();
   }
 
-  absl::Status deliver(OpKernelContext* context, const hvdtune_outcome& outcome) override {
+  absl::Status deliver(Run& run, const hvdtune_outcome& outcome) override {
     Tensor* received = nullptr;
-    TF_RETURN_IF_ERROR(context->allocate_output(1, TensorShape({outcome.number_count}), &received));
+    TF_RETURN_IF_ERROR(
+        run.context->allocate_output(1, TensorShape({outcome.number_count}), &received));
     for (int i = 0; i < outcome.number_count; ++i) {
       if (outcome.numbers[i] > std::numeric_limits<int32_t>::max()) {
         return absl::OutOfRangeError(absl::StrCat(
@@ -221,9 +236,11 @@ class Alltoall : public Collective {
       }
       received->flat<int32_t>()(i) = static_cast<int32_t>(outcome.numbers[i]);
     }
-    return deliver_result(context, outcome, 0);
+    return deliver_result(run, outcome, 0);
   }
 };
+
+HVDTUNE_ON_GPU(Alltoall, .HostMemory("splits").HostMemory("received_splits"));
 
 // splits: rows for each rank; without any the tensor is divided evenly.
 HVDTUNE_COLLECTIVE(Alltoall)
@@ -246,9 +263,9 @@ class Join : public Collective {
     return absl::OkStatus();
   }
 
-  absl::Status deliver(OpKernelContext* context, const hvdtune_outcome& outcome) override {
+  absl::Status deliver(Run& run, const hvdtune_outcome& outcome) override {
     Tensor* last = nullptr;
-    const absl::Status status = context->allocate_output(0, TensorShape({}), &last);
+    const absl::Status status = run.context->allocate_output(0, TensorShape({}), &last);
     if (status.ok()) last->scalar<int32_t>()() = static_cast<int32_t>(outcome.numbers[0]);
     return status;
   }

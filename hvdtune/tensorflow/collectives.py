@@ -7,9 +7,10 @@ its node, which is the same on all ranks that build the same graph; eager operat
 are carried out one after the other, so that every rank must call them in the same order. As in
 Horovod, a name lies within the name scopes around it unless `ignore_name_scope` is given.
 
-`device_dense` and `device_sparse` are accepted and do nothing: tensors in other memory than the
-host's travel through host memory. See hvdtune.core.rank.collectives for what can go wrong; every
-error is one of TensorFlow's, too (hvdtune.tensorflow.errors).
+`device_dense` and `device_sparse` are accepted and do nothing: in a job with GPU operations an
+operation is carried out where TensorFlow places it, which `tf.device` chooses, else on the CPU. See
+hvdtune.core.rank.collectives for what can go wrong; every error is one of TensorFlow's, too
+(hvdtune.tensorflow.errors).
 """
 
 from __future__ import annotations

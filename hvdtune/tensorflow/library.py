@@ -24,6 +24,7 @@ from typing import Any, Final
 import tensorflow as tf
 
 from hvdtune.core.rank import runtime
+from hvdtune.core.rank.process import PROCESS
 from hvdtune.core.toolchain import op_library
 from hvdtune.core.toolchain.compiler import find_compiler, run
 from hvdtune.core.toolchain.frameworks import tensorflow_folder
@@ -89,6 +90,9 @@ def _load() -> _Library:
         with suppress(tf.errors.NotFoundError):
             return _Library(brought)
     return _Library(build())
+
+
+PROCESS.has_gpu_tensors |= tf.test.is_built_with_gpu_support()
 
 
 def _follow_job() -> None:

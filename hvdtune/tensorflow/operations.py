@@ -10,6 +10,7 @@ import itertools
 import struct
 import weakref
 from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -27,6 +28,7 @@ from hvdtune.core.rank.collectives import (
     root_of,
 )
 from hvdtune.core.rank.numpy_adapter import ADAPTER, require_dtype
+from hvdtune.core.rank.process import PROCESS
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set, id_of, with_id
 from hvdtune.tensorflow import library
 from hvdtune.tensorflow.errors import plainly
@@ -44,8 +46,8 @@ class OperationBatch:
 
     @classmethod
     def of(cls, size: int) -> OperationBatch:
-        """A new batch of so many operations."""
-        return cls(next(_batches), size) if size > 1 else ALONE
+        """A new batch of so many operations; eagerly, each is waited for by itself."""
+        return ALONE if size == 1 or tf.executing_eagerly() else cls(next(_batches), size)
 
 
 ALONE: Final = OperationBatch()
@@ -85,6 +87,17 @@ def _factors(operation: str, reduction: Reduction) -> dict[str, int | str]:
 
 def _bits(value: float) -> int:
     return int(struct.unpack("<q", struct.pack("<d", value))[0])
+
+
+def _device(attributes: dict[str, Any]) -> AbstractContextManager[Any]:
+    """Where a collective is carried out: as TensorFlow places it if the core can carry tensors in a
+    GPU's memory, else on the CPU, from and to which TensorFlow copies."""
+    if not tf.config.get_visible_devices("GPU"):
+        return nullcontext()
+    if PROCESS.has_gpu_operations() and attributes.get("reduce_op") != "adasum":
+        return nullcontext()
+    on_cpu: AbstractContextManager[Any] = tf.device("CPU:0")
+    return on_cpu
 
 
 _names_in_graph: weakref.WeakKeyDictionary[Any, set[str]] = weakref.WeakKeyDictionary()
@@ -153,7 +166,8 @@ def _run(
         given |= _factors(spec.name, how) if spec.how == "reduction" else {spec.how: how}
     attributes = _attributes(spec.name, name, process_set, batch)
     process_set.rank()  # refuses the sets of other ranks
-    outputs = getattr(ops, f"hvdtune_{spec.name}")(**given, **attributes)
+    with _device(given):
+        outputs = getattr(ops, f"hvdtune_{spec.name}")(**given, **attributes)
     results = [outputs] if isinstance(outputs, tf.Tensor) else list(outputs)
     _free(results[0])
     return results

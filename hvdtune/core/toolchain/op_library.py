@@ -14,6 +14,7 @@ _PACKAGE: Final = Path(__file__).parents[2] / "tensorflow" / "op_library"
 _CHECKOUT: Final = Path(__file__).parents[3] / "csrc"
 # What the library shares with TensorFlow in memory is declared in these and what they include.
 _HEADERS: Final = (
+    "tensorflow/core/framework/device_base.h",
     "tensorflow/core/framework/op.h",
     "tensorflow/core/framework/op_kernel.h",
     "tensorflow/core/framework/shape_inference.h",
@@ -24,6 +25,7 @@ _HEADERS: Final = (
     "absl/status/status.h",
     "absl/strings/cord.h",
     "google/protobuf/port_def.inc",
+    "xla/stream_executor/stream.h",
 )
 
 
