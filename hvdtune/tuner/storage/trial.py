@@ -169,9 +169,15 @@ def view_trial(trial: FrozenTrial) -> TrialView:
 
 
 def observations(trials: Sequence[FrozenTrial], space: Space) -> dict[int, Observation]:
-    """The results of the ended trials by number; the default's gain is 0 by definition."""
+    """The results of the ended trials by number; the default's gain is 0 by definition.
+
+    A tuner that is killed while it ends a trial leaves what it has read in a trial that is asked
+    again: that counts once, in the other.
+    """
     found = {}
     for trial in trials:
+        if trial.user_attrs.get("zombie") or not trial.state.is_finished():
+            continue
         gain, stderr = trial.user_attrs.get("gain_percent"), trial.user_attrs.get("stderr")
         inside = set(trial.params) >= {axis.knob.name for axis in space.axes}
         if gain is None or stderr is None or "duplicate_of" in trial.user_attrs or not inside:

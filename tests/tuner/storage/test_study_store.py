@@ -106,6 +106,34 @@ def test_trials_of_a_dead_tuner_are_failed_and_asked_again(tmp_path: Path) -> No
         assert number not in [trial.number for trial in resumed.trials()]
 
 
+class Killed(BaseException):
+    """The tuner is no more."""
+
+
+def test_what_a_killed_tuner_was_about_to_tell_counts_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def killed(*_: object, **__: object) -> None:
+        raise Killed
+
+    outcome = TrialOutcome("complete", 0.05, 0.01, 3)
+    with StudyStore(tmp_path, space(), OPTIONS) as store:
+        store.tell(store.ask()[0], TrialOutcome("complete", 0.0, 0.01, 8))
+        number, setting = store.ask()
+        with monkeypatch.context() as patched, pytest.raises(Killed):
+            patched.setattr(optuna.Study, "tell", killed)
+            store.tell(number, outcome)
+
+    with StudyStore(tmp_path, space(), OPTIONS) as resumed:
+        assert list(resumed.observations()) == [0]
+        again, same = resumed.ask()
+        assert same == setting
+        resumed.tell(again, outcome)
+        assert list(resumed.observations()) == [0, again]
+        ended = [trial.number for trial in resumed.trials() if trial.state == "complete"]
+        assert ended == [0, again]
+
+
 def test_a_resumed_study_draws_other_points(tmp_path: Path) -> None:
     drawn = []
     for _ in range(3):
