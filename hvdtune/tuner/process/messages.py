@@ -23,12 +23,13 @@ from hvdtune.tuner.study import Study
 class RunningLaunch:
     """A job that a tuner finds running: its number, its launch and how it was formed.
 
-    `has_closed`: these ranks train no more, and the next ones do not yet.
+    `formed` is None while its ranks have yet to find each other. `has_closed`: these ranks train no
+    more, and the next ones do not yet.
     """
 
     job: int
     launch: int
-    formed: Formed
+    formed: Formed | None = None
     has_closed: bool = False
 
 

@@ -150,7 +150,7 @@ class TunerSupervisor:
     def _start_worker(self) -> None:
         study = replace(self._study, start_job=no_job)
         running = self._running if self._report is None else None
-        self._formed = 0 if running is None else 1
+        self._formed = 0 if running is None or running.formed is None else 1
         self._tuner = _Tuner(StartStudy(study, self._run_dir, self._options, running))
 
     def _serve(self) -> Iterator[Any]:
@@ -203,7 +203,8 @@ class TunerSupervisor:
     def _setting_now(self) -> Setting:
         """The good setting where it is known to be good: with the ranks of the verdict."""
         if self._good_for and self._running is not None:
-            is_known = membership_of(self._running.formed) == self._good_for
+            formed = self._running.formed
+            is_known = formed is not None and membership_of(formed) == self._good_for
             return self._good if is_known else self._study.default
         return self._good
 
@@ -217,6 +218,7 @@ class TunerSupervisor:
                     self._launch = launch
                     assert callable(self._study.start_job), "one launch goes on, not many"
                     self._job = self._study.start_job(launch)
+                    self._running = RunningLaunch(self._jobs, launch)
                     return Reply(self._jobs)
                 case ProposeRequest(setting=setting, formed=formed):
                     assert self._job is not None

@@ -149,7 +149,8 @@ class SupervisorConnection:
         number = self.ask(StartRequest(launch)) if running is None else running.job
         self._job = _SupervisedJob(self, number)
         if running is not None:
-            self._job.take(running.formed)
+            if running.formed is not None:
+                self._job.take(running.formed)
             if running.has_closed:
                 self._job.take(Closed())
         return self._job

@@ -18,7 +18,11 @@ from hvdtune.tuner.storage.pair_log import read_pairs
 from hvdtune.tuner.storage.study_store import read_study
 from hvdtune.tuner.study import Study
 from tests.kit.simulated_job import DEFAULT, KNOBS, Script, SimulatedJob
-from tests.tuner.process.test_supervisor import Unhurried, short_cycles_win
+from tests.tuner.process.test_supervisor import (
+    Unhurried,
+    kill_before_ranks_form,
+    short_cycles_win,
+)
 
 OPTIONS = replace(
     ONE_RUN,
@@ -64,6 +68,14 @@ class Bed:
     def step_until(self, is_true: Callable[[], bool]) -> None:
         while not is_true():
             list(self.supervisor._serve())
+
+
+def test_ranks_that_form_while_a_new_tuner_starts_are_heard_of(tmp_path: Path) -> None:
+    bed = Bed(tmp_path)
+    kill_before_ranks_form(bed.supervisor, bed.cluster)
+    with bed.supervisor as supervisor:
+        assert supervisor.tune().verdict.membership == "2 ranks (localhost:2)"
+    assert len(bed.cluster.jobs) == 1
 
 
 @pytest.mark.parametrize("at_pairs", [2, 9])
