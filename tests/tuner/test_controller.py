@@ -11,7 +11,7 @@ from hvdtune.core.config.knobs import Setting
 from hvdtune.core.job.channel import Closed
 from hvdtune.errors import StudyError, UsageError
 from hvdtune.tuner.controller import TuneResult, follow, tune
-from hvdtune.tuner.measure.progress import StudyProgress
+from hvdtune.tuner.measure.progress import Phase, StudyProgress
 from hvdtune.tuner.measure.run import ScriptFailed
 from hvdtune.tuner.results.profile import read_profile
 from hvdtune.tuner.space.search_space import describe
@@ -33,6 +33,10 @@ def faster_with_short_cycles(setting: Setting) -> float:
     return gain - (1.5 if setting["fusion_threshold_bytes"] == 0 else 0.0)
 
 
+class Stopped(BaseException):
+    """The tuner is ended from outside."""
+
+
 class Bed:
     """A study in a temporary directory, and everything it said."""
 
@@ -40,6 +44,7 @@ class Bed:
         self.run_dir = run_dir
         self.cluster = SimulatedCluster(script)
         self.said: list[StudyProgress] = []
+        self.stops_in: Phase | None = None
         self.first_settings: list[Setting] = []
         self.traces: list[Path] = []
 
@@ -54,7 +59,12 @@ class Bed:
             traces=lambda launch: self.traces,
         )
         chosen = TuneOptions(**{"trials": 12, **options})
-        return tune(study, self.run_dir, chosen, self.said.append, self.cluster.clock)
+        return tune(study, self.run_dir, chosen, self.take, self.cluster.clock)
+
+    def take(self, progress: StudyProgress) -> None:
+        self.said.append(progress)
+        if progress.phase == self.stops_in:
+            raise Stopped
 
     def tune_one_run(self, trials: int) -> TuneResult:
         study = Study(self.cluster.start, KNOBS, DEFAULT)
@@ -205,6 +215,20 @@ def test_a_setting_that_made_the_script_fail_is_not_used(tmp_path: Path) -> None
 
     assert "every candidate made the script fail" in verdict.text
     assert (verdict.setting, verdict.expected) == (DEFAULT, None)
+
+
+def test_a_verification_that_is_continued_begins_with_the_launch_that_runs(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, Script(gain=faster_with_short_cycles))
+    bed.stops_in = "verify"
+    with pytest.raises(Stopped):
+        bed.tune(race_entrants=1)
+    bed.stops_in = None
+    verdict = bed.tune(race_entrants=1).verdict
+
+    assert verdict.improved
+    launches = {pair.launch for pair in read_study(tmp_path).pairs}
+    assert launches == set(range(1 + verdict.launches))
+    assert len(bed.cluster.jobs) == len(launches)
 
 
 def test_a_setting_that_changes_from_launch_to_launch_is_called_unstable(tmp_path: Path) -> None:

@@ -104,6 +104,14 @@ class PairRunner:
         """The same by typical steps, for the search."""
         return [pair.search_log_ratio for pair in self.log.of(phase, setting)]
 
+    def restart(self) -> None:
+        """Make sure that the next pair is measured in a launch that has had none.
+
+        That may be the one that runs: a study that is continued has started it.
+        """
+        if any(pair.launch == self.run.launch for pair in self.log.pairs):
+            self.run.restart()
+
     def pair(
         self, phase: Phase, setting: Setting, shape: BlockShape, trial: int | None = None
     ) -> Pair:

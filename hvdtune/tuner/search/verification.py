@@ -52,7 +52,7 @@ def verify(
 ) -> list[list[float]]:
     """Measure what is planned up to a look; returns log ratios by launch.
 
-    The script is restarted between the parts of the plan, so that what one launch happens to be
+    Each part of the plan is measured in a launch of its own, so that what one launch happens to be
     good at does not decide. Raises TrialFailed when the setting makes the script fail.
     """
     pairs = plan.looks[look]
@@ -62,7 +62,7 @@ def verify(
     fresh = not plan.may_restart or (not plan.restart and done == 0)
     while done < pairs:
         if not fresh:
-            runner.run.restart()
+            runner.restart()
         fresh = not plan.may_restart
         for _ in range(min(part, pairs - done)):
             runner.pair("verify", setting, shape, trial)
