@@ -36,7 +36,8 @@ class Outcome:
 
     `steps` are those until the shipped setting was in force for good, over all launches; `lost` is
     the share by which a run of 5,000 steps is longer than under the default, negative when it is
-    shorter, without the time of launches; `kind` is the verdict's, "" where there is none.
+    shorter, without the time of launches; `kind` is the verdict's, "" where there is none; `used`
+    are settings that were in use before that, each with the steps after which it was.
     """
 
     setting: dict[str, Value]
@@ -46,6 +47,7 @@ class Outcome:
     lost: float
     kind: str = ""
     phases: dict[str, int] = field(default_factory=dict)
+    used: tuple[tuple[int, Setting], ...] = ()
 
 
 Tuner = Callable[[Grid, int], Outcome]
@@ -65,11 +67,14 @@ def _ours(grid: Grid, seed: int, options: TuneOptions) -> Outcome:
     cluster = Cluster(grid, seed)
     phases: collections.Counter[str] = collections.Counter()
     seen: dict[str, int] = {"trials": 0, "steps": 0}
+    used: list[tuple[int, Setting]] = []
 
     def watch(progress: StudyProgress) -> None:
         phases[progress.phase] += cluster.steps - seen["steps"]
         seen["steps"] = cluster.steps
         seen["trials"] = max(seen["trials"], progress.trial)
+        if progress.in_use is not None and (not used or used[-1][1] != progress.in_use):
+            used.append((cluster.steps, progress.in_use))
 
     study = Study(cluster.start, load_knobs(), grid.default, hosts=grid.hosts)
     with tempfile.TemporaryDirectory() as folder:
@@ -77,7 +82,7 @@ def _ours(grid: Grid, seed: int, options: TuneOptions) -> Outcome:
     shipped = dict(verdict.setting)
     return Outcome(
         shipped, cluster.steps, cluster.launches, seen["trials"], cluster.share_lost(shipped),
-        verdict.kind, dict(phases),
+        verdict.kind, dict(phases), tuple(used),
     )  # fmt: skip
 
 

@@ -124,7 +124,7 @@ def test_every_tuner_ends_and_is_told_of_in_a_line(tuner, tmp_path):
 
     assert row["steps"] > 0
     assert row["trials"] >= 24
-    assert summary(tuner, [row]).count("|") == 12
+    assert summary(tuner, [row]).count("|") == 14
 
 
 def test_verifications_of_a_slowdown_claim_no_gain_and_mostly_hold_it(peak):

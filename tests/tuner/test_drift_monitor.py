@@ -105,7 +105,7 @@ def test_a_setting_that_is_no_longer_better_is_given_up(tmp_path: Path) -> None:
 
 def test_a_setting_that_is_only_most_likely_better_after_the_change_stays(tmp_path: Path) -> None:
     def a_little(setting: Setting) -> float:
-        return 0.3 * short_cycles_win(setting)
+        return 0.2 * short_cycles_win(setting)
 
     training = Training(tmp_path, Script(gain=short_cycles_win))
     training.go(then=Script(gain=a_little, step_s=0.02, step_noise=0.06))

@@ -8,6 +8,7 @@ import contextlib
 import math
 import statistics
 from collections import deque
+from collections.abc import Mapping
 from typing import NoReturn
 
 from hvdtune.core.config.knobs import Knob, Setting, read_declaration
@@ -59,7 +60,7 @@ class LiveRun:
 
     Args:
         start_job: starts the script with the default setting.
-        default: the reference of every pair.
+        default: the reference of pairs that name none.
         first_launch: number of the first launch; a resumed study goes on counting.
         attached: the first launch runs already.
         host: tells what else happens while blocks are taken.
@@ -109,7 +110,7 @@ class LiveRun:
         return tuple(self._script_knobs.values())
 
     def take_default(self, default: Setting) -> None:
-        """The reference of every pair from here on: with the script's knobs, as far as declared."""
+        """The default from here on: with the script's knobs, as far as declared."""
         self._default = default
         self._has_default = True
 
@@ -153,17 +154,24 @@ class LiveRun:
             job.terminate()
 
     def measure(
-        self, setting: Setting, order: Order, shape: BlockShape, *, hopeless: float = -math.inf
+        self,
+        setting: Setting,
+        order: Order,
+        shape: BlockShape,
+        *,
+        reference: Setting | None = None,
+        hopeless: float = -math.inf,
     ) -> PairTimes:
         """One pair in the running launch; its first half where typical steps of that have a log
         ratio below `hopeless`."""
         began = self._clock.now()
+        settings = {"A": self._default if reference is None else reference, "B": setting}
         try:
-            pair = self._extended(PairTimes(order, ()), setting, shape, 2)
+            pair = self._extended(PairTimes(order, ()), settings, shape, 2)
             if pair.first_half.typical_log_ratio < hopeless:
                 pair = pair.first_half
             else:
-                pair = self._extended(pair, setting, shape, len(order))
+                pair = self._extended(pair, settings, shape, len(order))
         except ScriptEnded:
             if self._may_launch:
                 self._reporter.notice("the script has ended and is started again")
@@ -173,11 +181,11 @@ class LiveRun:
         return pair
 
     def _extended(
-        self, pair: PairTimes, setting: Setting, shape: BlockShape, blocks: int
+        self, pair: PairTimes, settings: Mapping[str, Setting], shape: BlockShape, blocks: int
     ) -> PairTimes:
         own = list(pair.blocks)
         for letter in pair.order[len(own) : blocks]:
-            own.append(self._block(self._default if letter == "A" else setting, shape))
+            own.append(self._block(settings[letter], shape))
         return PairTimes(pair.order, tuple(own))
 
     def pause(self, seconds: float) -> None:

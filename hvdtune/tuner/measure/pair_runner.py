@@ -4,6 +4,7 @@ import contextlib
 import math
 import time
 from collections.abc import Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from hvdtune.core.config.knobs import Setting
@@ -28,10 +29,22 @@ _TRACE_WAIT_S = 0.1
 _TRACE_TRIES = 30
 # Objectives below this per step cannot be told from nothing.
 _SMALLEST_S = 1e-7
+_SEARCH_PHASES = ("search", "race")
+
+
+@dataclass(frozen=True)
+class InUse:
+    """A setting that is used while others are searched; what it is taken to gain over the default
+    is a log ratio."""
+
+    setting: Setting
+    log_ratio: float = 0.0
 
 
 class PairRunner:
-    """Measures settings against the default and remembers every pair.
+    """Measures settings and remembers every pair.
+
+    They are compared with the default. In the search and the race it is what is in use, see `use`.
 
     Pairs of a study that was interrupted count: a phase asks for the pairs it lacks. A pair in
     whose blocks something else happened is measured again: up to twice in a row, and in all about
@@ -68,6 +81,16 @@ class PairRunner:
         self.search_noise: Noise | None = None
         # Settings that could not be measured, whatever they promised before.
         self.failed: list[Setting] = []
+        self._better = _in_use_last(log)
+
+    @property
+    def in_use(self) -> InUse:
+        """What trials are compared with, and the script runs under meanwhile."""
+        return self._better or InUse(self.default)
+
+    def use(self, better: InUse) -> None:
+        """Compare trials with this setting from here on."""
+        self._better = better
 
     @property
     def _reads_steps(self) -> bool:
@@ -127,6 +150,8 @@ class PairRunner:
                 )
             except TrialFailed:
                 self.failed.append(setting)
+                if phase in _SEARCH_PHASES:
+                    self._give_up_better()
                 raise
             self.log.append(pair)
             if not again:
@@ -135,6 +160,12 @@ class PairRunner:
             self._tell_of_repeat(self.set_aside, pair.set_aside)
         self.reporter.measured(setting, self._so_far(phase, setting), 1e3 / pair.setting_step_ms)
         return pair
+
+    def _give_up_better(self) -> None:
+        # Which of the two has failed may not be clear.
+        if self._better is not None:
+            self._better = None
+            self.reporter.uses(None, "trials are compared with the default again")
 
     def _tell_of_repeat(self, count: int, reason: str) -> None:
         if count <= _TOLD_REPEATS:
@@ -145,7 +176,7 @@ class PairRunner:
     def _so_far(self, phase: Phase, setting: Setting) -> Estimate:
         """As the table of trials reads pairs: two alone would say next to nothing of their
         spread."""
-        if phase in ("search", "race") and self.search_noise is not None:
+        if phase in _SEARCH_PHASES and self.search_noise is not None:
             return pooled(self.search_log_ratios(phase, setting), self.search_noise, CONFIDENCE)
         return estimate(self.log_ratios(phase, setting))
 
@@ -160,12 +191,17 @@ class PairRunner:
     ) -> tuple[Pair, bool]:
         index = len(self.log.of(phase, setting))
         order = orders(f"{self._seed}:{phase}:{key_of(setting)}:{index // 2}")[index % 2]
+        reference = self._reference(phase, setting)
         times: PairTimes | None = None
         while times is None:
             self.run.ensure_running()
             with contextlib.suppress(ScriptEnded):
                 times = self.run.measure(
-                    setting, order, shape, hopeless=_HOPELESS if phase == "search" else -math.inf
+                    setting,
+                    order,
+                    shape,
+                    reference=reference.setting,
+                    hopeless=_HOPELESS if phase == "search" else -math.inf,
                 )
         disturbance = self._outliers.detect(times.order, times.blocks)
         self._learn(setting, times.order, times.blocks)
@@ -176,7 +212,7 @@ class PairRunner:
             phase=phase,
             trial=trial,
             setting=dict(setting),
-            reference=dict(self.default),
+            reference=dict(reference.setting),
             log_ratio=first,
             setting_step_ms=1e3 * times.setting_step_s,
             reference_step_ms=1e3 * times.reference_step_s,
@@ -187,8 +223,13 @@ class PairRunner:
             set_aside=disturbance.reason if disturbance is not None and again else "",
             at_fault="" if disturbance is None else disturbance.letters,
             typical_log_ratio=times.typical_log_ratio if self._reads_steps else None,
+            reference_log_ratio=reference.log_ratio,
         )
         return pair, again
+
+    def _reference(self, phase: Phase, setting: Setting) -> InUse:
+        searches = phase in _SEARCH_PHASES and setting != self.in_use.setting
+        return self.in_use if searches else InUse(self.default)
 
     def _learn(self, setting: Setting, order: Order, blocks: Sequence[Block]) -> None:
         own = "AB" if setting == self.default else "A"
@@ -230,3 +271,12 @@ class PairRunner:
                 problem = error
                 self.run.pause(_TRACE_WAIT_S)
         raise StudyError(f"exposed communication cannot be measured: {problem}") from problem
+
+
+def _in_use_last(log: PairLog) -> InUse | None:
+    """What a study that is continued had in use in place of the default."""
+    for pair in reversed(log.pairs):
+        if not pair.by and pair.phase in _SEARCH_PHASES:
+            last = InUse(dict(pair.reference), pair.reference_log_ratio)
+            return last if last.log_ratio else None
+    return None

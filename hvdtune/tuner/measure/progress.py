@@ -22,6 +22,7 @@ class StudyProgress:
     `trial` counts the trials measured so far, of `trials`; gain and plus_minus (two standard
     errors, None where nothing tells them) are those of `setting`, resting on `pairs`; `message` is
     a sentence for the user, "" for none; `lines` are the script's last lines when it crashed.
+    `in_use` is what trials are compared with once that is not the default.
     """
 
     phase: Phase
@@ -37,6 +38,7 @@ class StudyProgress:
     launch: int = 0
     message: str = ""
     lines: tuple[str, ...] = ()
+    in_use: Setting | None = None
 
 
 class Clock(Protocol):
@@ -82,6 +84,11 @@ class Reporter:
     def notice(self, message: str, lines: tuple[str, ...] = ()) -> None:
         """Something the user should read."""
         self._send(dataclasses.replace(self._latest, message=message, lines=lines))
+
+    def uses(self, setting: Setting | None, message: str) -> None:
+        """Trials are compared with this setting from here on, None: with the default."""
+        self._latest = dataclasses.replace(self._latest, in_use=setting)
+        self.notice(message)
 
     def known(self, trial: int, best: Estimate | None) -> None:
         """Note how many trials have been measured before."""

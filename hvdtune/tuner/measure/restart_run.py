@@ -218,13 +218,19 @@ class RestartRun:
         self.stop()
 
     def measure(
-        self, setting: Setting, order: Order, shape: BlockShape, *, hopeless: float = -math.inf
+        self,
+        setting: Setting,
+        order: Order,
+        shape: BlockShape,
+        *,
+        reference: Setting | None = None,
+        hopeless: float = -math.inf,
     ) -> PairTimes:
         """One pair of launches; of the order its first half counts, whatever is `hopeless`.
 
         Raises TrialFailed (give this setting up) or StudyError.
         """
-        del hopeless
+        del hopeless, reference
         self.ensure_running()
         began = self._clock.now()
         order = "AB" if order[0] == "A" else "BA"

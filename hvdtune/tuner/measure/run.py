@@ -159,9 +159,18 @@ class Run(Protocol):
         """
 
     def measure(
-        self, setting: Setting, order: Order, shape: BlockShape, *, hopeless: float = -math.inf
+        self,
+        setting: Setting,
+        order: Order,
+        shape: BlockShape,
+        *,
+        reference: Setting | None = None,
+        hopeless: float = -math.inf,
     ) -> PairTimes:
         """One pair; a run may measure only its first half, and does where that is `hopeless`.
+
+        `reference` is what the setting is compared with, the default if None: where every block
+        is a launch of its own, always the default.
 
         Raises ScriptEnded (measure again) or TrialFailed (give this setting up).
         """
@@ -190,7 +199,7 @@ class ResumableRun(Run, Protocol):
         """The knobs that the script has declared so far."""
 
     def take_default(self, default: Setting) -> None:
-        """Take this setting as the reference of every pair from here on."""
+        """Take this setting as the default from here on."""
 
     def attach(self, job: RunningJob) -> None:
         """Measure on the job that goes on; it is not started again when it ends."""

@@ -68,7 +68,7 @@ def pair_table(pairs: Sequence[Pair], default: Mapping[str, Value] | None = None
             "launch": pair.launch,
             "phase": pair.phase,
             "trial": pair.trial,
-            "gain_percent": to_percent(pair.log_ratio),
+            "gain_percent": to_percent(pair.over_default),
             "log_ratio": pair.log_ratio,
             "setting_step_ms": pair.setting_step_ms,
             "reference_step_ms": pair.reference_step_ms,

@@ -120,7 +120,8 @@ def _proof(study: EarlierStudy) -> EarlierProof | None:
 def _launches(study: EarlierStudy, setting: Setting) -> Iterator[EarlierLaunch]:
     own = [pair for pair in study.pairs if pair.reference == study.default]
     calibration = [pair.log_ratio for pair in pairs_of(own, "calibrate")]
-    searched = {p.launch for p in own if p.phase in ("search", "race") and p.setting == setting}
+    trials = [pair for pair in study.pairs if pair.phase in ("search", "race")]
+    searched = {pair.launch for pair in trials if pair.setting == setting}
     if not calibration:
         return
     for launch, values in by_launch(pairs_of(own, "verify", setting)).items():

@@ -16,6 +16,9 @@ def render_search(store: StudyStore, runner: PairRunner, candidate: Setting | No
     stop = store.get("stop")
     ended = f"It ended because {stop}." if stop else "It was cut short by the end of the script."
     lines = ["## Search", "", ended]
+    if runner.in_use.setting != runner.default:
+        used = describe(runner.in_use.setting, runner.default)
+        lines.append(f"In use meanwhile, and what the last trials were compared with: {used}.")
     alike = sum(trial.is_duplicate for trial in trials)
     if alike:
         lines.append(f"Proposals that were a known setting or led to a known plan: {alike}.")

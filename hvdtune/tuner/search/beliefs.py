@@ -108,6 +108,24 @@ class _Process:
         return np.asarray(np.sqrt(np.maximum(np.diag(self.covariance), 1e-12)))
 
 
+def foremost(context: StudyContext, store: StudyStore) -> tuple[int, Posterior] | None:
+    """The trial that most is believed of in the launch of the search, and by how much it is ahead
+    of the setting that is in use there; None where that is it, or too little was measured."""
+    process = _process(context, store)
+    if process is None:
+        return None
+    settings = {trial.number: trial.setting for trial in store.trials()}
+    used = context.runner.in_use.setting
+    own = [at for at, number in enumerate(process.numbers) if settings[number] == used]
+    best = int(np.argmax(process.means))
+    if not own or best in own:
+        return None
+    pair = process.covariance[np.ix_([best, own[0]], [best, own[0]])]
+    variance = pair[0, 0] + pair[1, 1] - 2 * pair[0, 1]
+    ahead = float(process.means[best] - process.means[own[0]])
+    return process.numbers[best], Posterior(ahead, math.sqrt(max(float(variance), 1e-12)))
+
+
 def search_posteriors(context: StudyContext, store: StudyStore) -> Mapping[int, Posterior]:
     """By trial, without the verification; empty where fewer than two trials were measured.
 

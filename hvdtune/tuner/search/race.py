@@ -59,7 +59,10 @@ def race(context: StudyContext, store: StudyStore) -> list[Candidate]:
     failed: set[int] = set()
     for round_number in range(1, context.options.race_pairs + 1):
         for trial in [candidate.trial for candidate in running]:
-            if len(context.runner.search_log_ratios("race", trial.setting)) >= round_number:
+            # What the others are compared with cannot be compared with itself.
+            is_in_use = trial.setting == context.runner.in_use.setting
+            measured = len(context.runner.search_log_ratios("race", trial.setting))
+            if is_in_use or measured >= round_number:
                 continue
             try:
                 context.runner.pair("race", trial.setting, context.calibration.shape, trial.number)

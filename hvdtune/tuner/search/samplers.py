@@ -28,6 +28,8 @@ _CANDIDATES = 1024
 _NEAR_BEST = 256
 # A first look along an axis goes at least this share of its range away from the default.
 _FIRST_LOOK = 0.25
+# A log ratio over the default from which on ranges are looked at beside the best, not the default.
+_CLEAR_GAIN = 0.05
 # What a sampler needs beyond hvdtune's own dependencies, by the module that is imported.
 _NEEDS = {"gp": ("torch", "torch"), "cmaes": ("cmaes", "cmaes")}
 _ONE_OBJECTIVE_ONLY = ("cmaes", "noisy_gp")
@@ -152,9 +154,9 @@ class NoisyGpSampler(BaseSampler):
         del trial, search_space
         trials = study.get_trials(deepcopy=False)
         untried = self._untried(trials)
-        if untried is not None:
-            return self._departure(*untried)
         observed = observations(trials, self._space)
+        if untried is not None:
+            return self._departure(trials, observed, *untried)
         if len(observed) < 2:
             return {}
         beside = self._beside_best(trials, observed)
@@ -176,7 +178,8 @@ class NoisyGpSampler(BaseSampler):
         One of the script's as long as there are such choices: nothing says that they are alike.
         """
         tried = [trial.user_attrs.get("setting", self._space.default) for trial in trials]
-        for axis in self._space.axes:
+        # The way between hosts changes most, and what is best of the others.
+        for axis in sorted(self._space.axes, key=lambda axis: axis.knob.min_hosts < 2):
             name, default = axis.knob.name, self._space.default[axis.knob.name]
             had = [setting[name] for setting in tried]
             left = [each for each in axis.choices if each != default and each not in had]
@@ -192,26 +195,42 @@ class NoisyGpSampler(BaseSampler):
         looks = sum(self._untried(trials[:at]) is None for at in range(1, len(trials) + 1)) - 1
         if looks >= 2 * len(ranges):
             return None
-        from hvdtune.tuner.stats.gaussian_process import fit
-
-        params = {trial.number: trial.params for trial in trials}
-        means, _ = fit(list(observed.values())).predict(
-            np.array([each.point for each in observed.values()])
-        )
-        best = dict(params[list(observed)[int(np.argmax(means))]])
+        best, _ = self._best(trials, observed)
         axis, third = ranges[looks // 2], looks % 2
         own = min(int(3 * max(share_of(axis, float(best[axis.knob.name])), 0.0)), 2)
         place = ([each for each in range(3) if each != own][third] + self._generator.random()) / 3
         best[axis.knob.name] = at_share(axis, float(place))
         return best
 
-    def _departure(self, axis: Axis, choices: Sequence[Value]) -> dict[str, Any]:
+    def _best(
+        self, trials: Sequence[FrozenTrial], observed: Mapping[int, Observation]
+    ) -> tuple[dict[str, Any], float]:
+        """The parameters of the trial that the process takes for the best, and the log ratio that
+        it very likely gains at least."""
+        from hvdtune.tuner.stats.gaussian_process import fit
+
+        params = {trial.number: trial.params for trial in trials}
+        means, sds = fit(list(observed.values())).predict(
+            np.array([each.point for each in observed.values()])
+        )
+        at = int(np.argmax(means))
+        return dict(params[list(observed)[at]]), float(means[at] - 2 * sds[at])
+
+    def _departure(
+        self,
+        trials: Sequence[FrozenTrial],
+        observed: Mapping[int, Observation],
+        axis: Axis,
+        choices: Sequence[Value],
+    ) -> dict[str, Any]:
         params: dict[str, Any] = self._space.params_of(self._space.default)
-        default = params[axis.knob.name]
         if axis.choices:
             params[axis.knob.name] = choices[int(self._generator.integers(len(choices)))]
             return params
-        start = share_of(axis, float(default))
+        if len(observed) >= 2:
+            best, at_least = self._best(trials, observed)
+            params = best if at_least > _CLEAR_GAIN else params
+        start = share_of(axis, float(params[axis.knob.name]))
         low, high = max(start - _FIRST_LOOK, 0.0), min(start + _FIRST_LOOK, 1.0)
         place = float(self._generator.random()) * (low + 1.0 - high)
         params[axis.knob.name] = at_share(axis, place if place < low else place + high - low)

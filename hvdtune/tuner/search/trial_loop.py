@@ -15,6 +15,7 @@ from hvdtune.tuner.search.stopping import (
     out_of_time,
     out_of_trials,
 )
+from hvdtune.tuner.search.using import tell_what_is_used, use_better
 from hvdtune.tuner.space.plan_equivalence import plan_key
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.estimates import Estimate, estimate, pooled, prune_reason
@@ -33,6 +34,7 @@ def search(context: StudyContext, store: StudyStore) -> Stop:
     """
     context.reporter.known(store.measured_trials, store.best())
     context.reporter.phase("search", f"up to {counted(context.options.trials, 'trial')}")
+    tell_what_is_used(context)  # by a study that is continued
     traces = context.runner.traces
     if traces:
         from hvdtune.tuner.measure.step_tensors import tensor_bytes  # pandas takes a second
@@ -55,6 +57,7 @@ def search(context: StudyContext, store: StudyStore) -> Stop:
             store.tell(trial, _default_outcome(context))
         else:
             store.tell(trial, _run_trial(context, store, setting, trial, limit))
+            use_better(context, store)
         duplicates = 0
         context.reporter.trial_done(store.measured_trials, setting, store.best())
 
@@ -125,7 +128,8 @@ def _measure(
     while len(values) < limit and not reason:
         context.runner.pair("search", setting, context.calibration.shape, trial)
         values = context.runner.search_log_ratios("search", setting)
-        if len(values) >= _PRUNE_AFTER or values[-1] < _FAR_SLOWER:
+        behind = values[-1] - context.runner.in_use.log_ratio
+        if len(values) >= _PRUNE_AFTER or behind < _FAR_SLOWER:
             reason = _prune_reason(context, best, setting) or ""
     own = pooled(values, context.calibration.search_noise, 0.95)
     further = _further(context.runner.log.of("search", setting), context.options)

@@ -183,7 +183,11 @@ def _measured(stored: Contents) -> Iterator[TrialView]:
 
 def _spaces(stored: Contents, pairs: Sequence[Pair], knobs: Sequence[Knob]) -> Iterator[StudyFault]:
     default = stored.attributes.get("default_setting")
-    others = sum(default is not None and dict(pair.reference) != default for pair in pairs)
+    others = sum(
+        default is not None and dict(pair.reference) != default
+        for pair in pairs
+        if not pair.reference_log_ratio
+    )
     if others:
         yield StudyFault(
             f"another default than the study's is in {counted(others, 'pair')}", _NEW_STUDY

@@ -25,6 +25,9 @@ _OWN_DOING_P = 0.3
 class Pair:
     """A measured pair; `log_ratio` is positive when the setting is faster than the reference.
 
+    The reference is the default, or while a study searches a setting that is in use in its place;
+    `reference_log_ratio` is what that is taken to gain over the default.
+
     `launch` counts the starts of the script over the whole study, `steps` the steps in its four
     blocks, `t_unix` is when it was finished. `log_ratio` is that of the study's objective,
     `further` has those of the others. `at_fault` names the blocks in which something else
@@ -50,11 +53,18 @@ class Pair:
     at_fault: str = ""
     by: str = ""
     typical_log_ratio: float | None = None
+    reference_log_ratio: float = 0.0
+
+    @property
+    def over_default(self) -> float:
+        """The log ratio of the default over the setting."""
+        return self.log_ratio + self.reference_log_ratio
 
     @property
     def search_log_ratio(self) -> float:
-        """The log ratio by which settings are searched: of typical steps where they are known."""
-        return self.log_ratio if self.typical_log_ratio is None else self.typical_log_ratio
+        """The same by which settings are searched: of typical steps where they are known."""
+        own = self.log_ratio if self.typical_log_ratio is None else self.typical_log_ratio
+        return own + self.reference_log_ratio
 
 
 class PairLog:

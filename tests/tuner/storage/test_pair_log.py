@@ -49,6 +49,7 @@ def test_a_line_says_its_version_and_fields(tmp_path: Path) -> None:
         "at_fault",
         "by",
         "typical_log_ratio",
+        "reference_log_ratio",
     ]
     assert fields["v"] == 1
 

@@ -1,0 +1,93 @@
+"""Which setting is in use while the search goes on: what is clearly better, as soon as it is found.
+
+Trials are compared with it instead of the default, so that their steps lose nothing against what is
+known already. This is a choice and no claim: a verification compares with the default only.
+"""
+
+from typing import Final
+
+from hvdtune.tuner.measure.pair_runner import InUse, PairRunner
+from hvdtune.tuner.measure.run import TrialFailed
+from hvdtune.tuner.search.beliefs import foremost
+from hvdtune.tuner.search.context import StudyContext
+from hvdtune.tuner.space.search_space import describe
+from hvdtune.tuner.stats.estimates import CONFIDENCE, from_percent, pooled, to_percent
+from hvdtune.tuner.stats.posterior import REACH
+from hvdtune.tuner.storage.study_store import StudyStore, TrialView
+
+# By so much a setting must be ahead of the one in use: of the default for certain, since what that
+# reads by luck is added to all that is compared with it later.
+LEAST_PERCENT: Final = 5.0
+# One alone would be believed by the calibration's noise, which does not know every disturbance.
+_LEAST_PAIRS: Final = 2
+_MOST_PAIRS: Final = 3
+
+
+def tell_what_is_used(context: StudyContext) -> None:
+    """Say what is in use in place of the default, if anything is."""
+    in_use = context.runner.in_use
+    if in_use.setting == context.default:
+        return
+    context.reporter.uses(
+        in_use.setting,
+        f"in use while the search goes on: {describe(in_use.setting, context.default)}, "
+        f"{to_percent(in_use.log_ratio):+.1f} %, not yet proved; trials are compared with it",
+    )
+
+
+def use_better(context: StudyContext, store: StudyStore) -> None:
+    """Use the best trial's setting from here on where it is clearly better than the one in use.
+
+    What one trial reads may be luck. So a setting that seems to be ahead is measured anew, and
+    these pairs alone decide. Once a setting has failed it stays with the default.
+    """
+    runner = context.runner
+    if len(context.options.objectives) > 1 or context.run.resumable is None or runner.failed:
+        return
+    found = foremost(context, store)
+    if found is None:
+        return
+    number, ahead = found
+    if not _is_clear(runner, ahead.mean, ahead.mean - REACH * ahead.sd):
+        return
+    trial = next(each for each in store.trials() if each.number == number)
+    if trial.setting == context.default:
+        return
+    try:
+        is_better = _is_better(context, trial)
+    except TrialFailed as failure:
+        context.reporter.notice(f"trial {number} is not used: {failure}")
+        return
+    if is_better:
+        _use(context, trial)
+
+
+def _use(context: StudyContext, trial: TrialView) -> None:
+    values = [
+        value
+        for phase in ("search", "race")
+        for value in context.runner.search_log_ratios(phase, trial.setting)
+    ]
+    own = pooled(values, context.calibration.search_noise, CONFIDENCE)
+    context.runner.use(InUse(trial.setting, own.mean))
+    tell_what_is_used(context)
+
+
+def _is_better(context: StudyContext, trial: TrialView) -> bool:
+    """Whether fresh pairs say so. They count in the race, too."""
+    runner = context.runner
+    while True:
+        fresh = runner.search_log_ratios("race", trial.setting)
+        if fresh:
+            ahead = [value - runner.in_use.log_ratio for value in fresh]
+            own = pooled(ahead, context.calibration.search_noise, CONFIDENCE)
+            if len(fresh) >= _LEAST_PAIRS and _is_clear(runner, own.mean, own.low):
+                return True
+            if len(fresh) >= _MOST_PAIRS or own.high < from_percent(LEAST_PERCENT):
+                return False
+        runner.pair("race", trial.setting, context.calibration.shape, trial.number)
+
+
+def _is_clear(runner: PairRunner, mean: float, low: float) -> bool:
+    least = from_percent(LEAST_PERCENT)
+    return mean >= least and low > (least if runner.in_use.setting == runner.default else 0.0)

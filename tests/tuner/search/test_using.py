@@ -1,0 +1,145 @@
+import math
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+
+from hvdtune.core.config.knobs import Setting
+from hvdtune.tuner.controller import tune
+from hvdtune.tuner.measure.live_run import LiveRun
+from hvdtune.tuner.measure.pair_runner import InUse, PairRunner
+from hvdtune.tuner.measure.progress import Reporter, StudyProgress
+from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.stats.verdict import Verdict
+from hvdtune.tuner.storage.fsck import check
+from hvdtune.tuner.storage.pair_log import Pair, PairLog, read_pairs
+from hvdtune.tuner.storage.study_list import StudyPlace
+from hvdtune.tuner.storage.study_reader import PAIRS_FILE
+from hvdtune.tuner.study import Study
+from tests.kit.simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster
+
+SAYS = "in use while the search goes on"
+
+
+class Bed:
+    """A study over two hosts, and what it said."""
+
+    def __init__(self, run_dir: Path, script: Script) -> None:
+        self.run_dir = run_dir
+        self._script = script
+        self._cluster = SimulatedCluster(script)
+        self.messages: list[str] = []
+        self._study = Study(self._cluster.start, KNOBS, DEFAULT, hosts=2)
+
+    def tune(self, trials: int = 14) -> Verdict:
+        options = TuneOptions(trials=trials)
+        return tune(self._study, self.run_dir, options, self._note, self._cluster.clock).verdict
+
+    @property
+    def pairs(self) -> tuple[Pair, ...]:
+        return read_pairs(self.run_dir / PAIRS_FILE)
+
+    def _note(self, progress: StudyProgress) -> None:
+        self.messages.append(progress.message)
+        if progress.message.startswith("the study stopped"):
+            self._script.steps_per_launch = 0  # the training would go on for ever
+
+
+def hierarchy(setting: Setting) -> float:
+    gain = math.log(1.9) if setting["hierarchical_allreduce"] else 0.0
+    return gain + (0.1 if setting["cycle_time_ms"] < 0.5 else 0.0)
+
+
+def test_what_is_nearly_twice_as_fast_is_used_while_the_search_goes_on(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, Script(gain=hierarchy))
+    verdict = bed.tune()
+
+    assert SAYS in "\n".join(bed.messages)
+    compared = [pair for pair in bed.pairs if pair.reference != DEFAULT]
+    assert len(compared) >= 8
+    assert all(pair.reference["hierarchical_allreduce"] for pair in compared)
+    assert {pair.phase for pair in compared} <= {"search", "race"}
+    # Gains are over the default all the same, and so is what is proved.
+    for pair in compared:
+        assert pair.search_log_ratio == pytest.approx(hierarchy(pair.setting), abs=0.35)
+    assert verdict.improved
+    true_percent = 100 * math.expm1(hierarchy(verdict.setting))
+    assert verdict.gain_percent == pytest.approx(true_percent, abs=10)
+
+
+def test_a_study_with_a_better_reference_is_in_order(tmp_path: Path) -> None:
+    bed = Bed(tmp_path, Script(gain=hierarchy))
+    bed.tune()
+
+    assert any(pair.reference != DEFAULT for pair in bed.pairs)
+    assert check(StudyPlace("study", folder=tmp_path), KNOBS) == []
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_where_nothing_is_faster_trials_are_compared_with_the_default(
+    tmp_path: Path, seed: int
+) -> None:
+    bed = Bed(tmp_path, Script(seed=seed, step_noise=0.15))
+    bed.tune()
+
+    assert SAYS not in "\n".join(bed.messages)
+    assert all(pair.reference == DEFAULT for pair in bed.pairs)
+
+
+def test_once_a_setting_has_failed_trials_are_compared_with_the_default(tmp_path: Path) -> None:
+    usual = DEFAULT["chunk_bytes"]
+    bed = Bed(tmp_path, Script(gain=hierarchy, refuses=lambda each: each["chunk_bytes"] != usual))
+    bed.tune()
+
+    trials = [pair for pair in bed.pairs if pair.phase in ("search", "race")]
+    assert any(pair.reference != DEFAULT for pair in trials)
+    assert trials[-1].reference == DEFAULT
+    assert "trials are compared with the default again" in bed.messages
+
+
+class Killed(BaseException):
+    """The tuner is no more."""
+
+
+@pytest.mark.parametrize("trial", [1, 3, 6])
+def test_a_tuner_killed_while_it_ends_a_trial_is_followed_by_one_that_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trial: int
+) -> None:
+    tell = optuna.Study.tell
+
+    def tell_or_die(study: optuna.Study, told: optuna.Trial, *args: Any, **kwargs: Any) -> Any:
+        if told.number == trial:
+            raise Killed
+        return tell(study, told, *args, **kwargs)
+
+    bed = Bed(tmp_path, Script(gain=hierarchy))
+    with monkeypatch.context() as patched, pytest.raises(Killed):
+        patched.setattr(optuna.Study, "tell", tell_or_die)
+        bed.tune()
+    until_death = len(bed.messages)
+
+    assert bed.tune().improved
+    assert SAYS in "\n".join(bed.messages[until_death:])
+
+
+def test_a_study_that_is_continued_goes_on_with_what_it_had_in_use(tmp_path: Path) -> None:
+    better = {**DEFAULT, "hierarchical_allreduce": True}
+    trial = {**better, "cycle_time_ms": 0.0}
+    with PairLog(tmp_path / PAIRS_FILE) as log:
+        assert runner(log).in_use == InUse(DEFAULT)
+        log.append(
+            Pair(
+                0, "search", 5, trial, better, 0.07, 9.3, 10.0, 96, "ABBA", 1.5,
+                reference_log_ratio=0.6,
+            )
+        )  # fmt: skip
+        assert runner(log).in_use == InUse(better, 0.6)
+    assert log.pairs[0].search_log_ratio == pytest.approx(0.67)
+
+
+def runner(log: PairLog) -> PairRunner:
+    cluster = SimulatedCluster(Script())
+    reporter = Reporter(None, cluster.clock, 1, 1e9)
+    live = LiveRun(cluster.start, DEFAULT, TuneOptions(), cluster.clock, reporter)
+    return PairRunner(live, log, reporter, DEFAULT)
