@@ -146,9 +146,13 @@ def _check_needs(options: Options) -> None:
                 "--storage": options.storage,
                 "--study-name": options.study_name,
                 "--keep-timelines": options.keep_timelines,
-                "--ignore-earlier": options.ignore_earlier or None,
             },
         )
+        if not options.autotune:
+            _refuse(
+                "needs --trials or --autotune",
+                {"--ignore-earlier": options.ignore_earlier or None},
+            )
 
 
 def _names_ddp(options: RunOptions) -> bool:

@@ -33,7 +33,14 @@ from hvdtune.workflows.requests import (
 )
 from hvdtune.workflows.results import LaunchResult
 from hvdtune.workflows.run_folder import RunFolder, fresh_path
-from hvdtune.workflows.studies import compose, live_parts, run_identity, search_options, searched
+from hvdtune.workflows.studies import (
+    compose,
+    known_of_job,
+    live_parts,
+    run_identity,
+    search_options,
+    searched,
+)
 from hvdtune.workflows.traces import write_traces
 
 if TYPE_CHECKING:
@@ -64,13 +71,18 @@ def autotune(
         stack.enter_context(stop_signals())
         writers = output_writers(output, reporter, len(job.plan.slots), stack)
         path = output.folder or fresh_path(job.plan.title)
-        folder = stack.enter_context(RunFolder(path, run_identity(job, identity)))
+        own = run_identity(job, identity)
+        folder = stack.enter_context(RunFolder(path, own))
         log = TrialLog(study.log_file, lambda: read_study(folder.path).trials, reporter)
-        reporter.info(f"autotune: run folder {folder.path}")
+        _tell(f"run folder {folder.path}", reporter)
         record = trace.path is not None or output.folder is not None
         parts = live_parts(job, default, identity)
         launches = stack.enter_context(Launches(parts.starter, folder, writers, record=record))
-        run = _TunedLaunch(launches, compose(parts, job, launches), folder, options, log, reporter)
+        tuned = compose(parts, job, launches)
+        if options.use_earlier:
+            known = known_of_job(tuned, folder.path, own, lambda text: _tell(text, reporter))
+            tuned = replace(tuned, known=known)
+        run = _TunedLaunch(launches, tuned, folder, options, log, reporter)
         result = run.to_end()
         if record:
             raw, target = folder.ranks(launches.number), trace.path or folder.trace
@@ -90,6 +102,7 @@ def autotune_options(values: SettingRequest, study: StudyRequest) -> tuple[Setti
         seed=study.seed,
         fixed=tuple(named),  # as with Horovod, a knob whose value the user names is fixed
         watch_drift=study.watch_drift,
+        use_earlier=study.use_earlier,
         **search_options(study),
     )
     return default_setting() | named, options
@@ -97,8 +110,12 @@ def autotune_options(values: SettingRequest, study: StudyRequest) -> tuple[Setti
 
 def tell_verdict(verdict: Verdict, reporter: StatusReporter) -> None:
     """Says it, and what is in use."""
-    reporter.info(f"autotune: {verdict.text}")
-    reporter.info(f"autotune: {verdict.in_use}")
+    _tell(verdict.text, reporter)
+    _tell(verdict.in_use, reporter)
+
+
+def _tell(text: str, reporter: StatusReporter) -> None:
+    reporter.info(f"autotune: {text}")
 
 
 def tell_failure(error: StudyError, reporter: StatusReporter) -> None:

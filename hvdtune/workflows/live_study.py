@@ -9,8 +9,6 @@ from hvdtune.core.config.knobs import Setting, default_setting, load_knobs, pars
 from hvdtune.core.job.interrupt import Stopped, stop_signals
 from hvdtune.tuner.measure.run import ExitStatus
 from hvdtune.tuner.process.supervisor import TunerSupervisor
-from hvdtune.tuner.results.earlier_studies import past_of
-from hvdtune.tuner.results.fingerprint import parse_fingerprint
 from hvdtune.tuner.space.search_space import describe
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.study import Study
@@ -24,12 +22,13 @@ from hvdtune.workflows.requests import (
     report_exit,
 )
 from hvdtune.workflows.results import StudyResult
-from hvdtune.workflows.run_folder import RUNS, RunIdentity
+from hvdtune.workflows.run_folder import RunIdentity
 from hvdtune.workflows.studies import (
     StudyRun,
     chosen_share,
     describe_share,
     form_timeout_s,
+    known_of_job,
     live_parts,
     merge_last_launch,
     open_study,
@@ -103,17 +102,14 @@ def _with_past(run: StudyRun, job: RunIdentity | None, reporter: StatusReporter)
     if job is None:
         return replace(study, first_settings=[plain])
     known = study.fingerprint or {}
-    parents = {RUNS, folder.parent} if study.share is None else set()
-    past = past_of(job.to_json(), parse_fingerprint(known), parents, folder)
-    if past.refused:
-        reporter.info(f"{past.refused}; nothing of it is taken over")
+    earlier = known_of_job(study, folder, job, reporter.info)
     near = past_winner(known)
     if near is None:
-        return replace(study, first_settings=[plain], known=past.known)
-    if past.known is None:
+        return replace(study, first_settings=[plain], known=earlier)
+    if earlier is None:
         reporter.info(f"the setting that {near.path.parent} ended with is tried early")
     first = [plain, near.profile.setting]
-    return replace(study, first_settings=first, known=past.known)
+    return replace(study, first_settings=first, known=earlier)
 
 
 def _follow(supervisor: TunerSupervisor, run: StudyRun, reporter: StatusReporter) -> int:

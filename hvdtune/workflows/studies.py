@@ -22,6 +22,9 @@ from hvdtune.tuner.measure.host_load import LocalHost
 from hvdtune.tuner.measure.progress import StudyProgress
 from hvdtune.tuner.measure.restart_run import ByRestarting
 from hvdtune.tuner.measure.run import JobInfo
+from hvdtune.tuner.results.earlier_studies import past_of
+from hvdtune.tuner.results.fingerprint import parse_fingerprint
+from hvdtune.tuner.search.known_setting import KnownSetting
 from hvdtune.tuner.search.samplers import check_sampler, default_sampler
 from hvdtune.tuner.space.objectives import check_objectives
 from hvdtune.tuner.space.space_file import read_space
@@ -39,7 +42,13 @@ from hvdtune.workflows.requests import (
     StudyRequest,
     TraceRequest,
 )
-from hvdtune.workflows.run_folder import RunFolder, RunIdentity, fresh_path, latest_unfinished
+from hvdtune.workflows.run_folder import (
+    RUNS,
+    RunFolder,
+    RunIdentity,
+    fresh_path,
+    latest_unfinished,
+)
 from hvdtune.workflows.traces import write_traces
 
 # Per rank; the merged trace is about four times as large.
@@ -154,6 +163,21 @@ def compose(parts: StudyParts, job: JobRequest, launches: Launches[Any]) -> Stud
         traces=launches.traces(len(job.plan.slots)),
         share=parts.share,
     )
+
+
+def known_of_job(
+    study: Study, folder: Path, job: RunIdentity, say: Callable[[str], None]
+) -> KnownSetting | None:
+    """What earlier studies of the job, in `runs/` or beside this one's folder, have ended with.
+
+    Says why what the same command has left there is not taken over.
+    """
+    parents = {RUNS, folder.parent} if study.share is None else set()
+    here = parse_fingerprint(study.fingerprint or {})
+    past = past_of(job.to_json(), here, parents, folder)
+    if past.refused:
+        say(f"{past.refused}; nothing of it is taken over")
+    return past.known
 
 
 def recorded(job: JobRequest) -> JobRequest:

@@ -32,7 +32,7 @@ for _ in range({steps}):
             "the sampler noisy_gp supports only one objective",
         ),
         (["--trials", "2", "--knobs", ""], "--knobs: no knob is named; leave it out"),
-        (["--ignore-earlier"], "--ignore-earlier needs --trials"),
+        (["--ignore-earlier"], "--ignore-earlier needs --trials or --autotune"),
         (["--trials", "2", "--knobs", "cache_enabled,,cycle_time_ms"], "--knobs 'cache_enabled,,"),
         (
             ["--trials", "2", "--knobs", "chunk_bytes", "--space", "space.yaml"],
