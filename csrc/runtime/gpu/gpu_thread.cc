@@ -83,9 +83,10 @@ void GpuThread::check_can_be_captured(const Request& request) {
                                        "capture");
   }
   if (!met_sets_.contains(request.process_set)) {
-    throw Error(ErrorCode::kUsage, captured +
-                                       ", and NCCL has no communicator for its process set yet: run "
-                                       "what you capture once before, with hierarchical_allreduce off");
+    throw Error(ErrorCode::kUsage,
+                captured +
+                    ", and NCCL has no communicator for its process set yet: run "
+                    "what you capture once before, with hierarchical_allreduce off");
   }
 }
 
@@ -191,9 +192,9 @@ void GpuThread::drop_set(uint32_t process_set) {
       if (set == sets_.end()) return;
       leave(*set->second);
       sets_.erase(set);
-      if (key.within_host) return;
+      if (key.second) return;
       const std::lock_guard lock(mutex_);
-      met_sets_.erase(key.process_set);
+      met_sets_.erase(key.first);
     });
   }
 }

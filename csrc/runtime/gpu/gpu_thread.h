@@ -212,7 +212,7 @@ class GpuThread {
   std::condition_variable changed_;
   std::unique_ptr<Place> place_;
   std::vector<Job> jobs_;
-  uint64_t completed_ = 0;  // tasks
+  uint64_t completed_ = 0;                    // tasks
   std::set<uint32_t> met_sets_;               // process sets that have a communicator
   bool capturing_ = false;                    // see begin_capture()
   std::shared_ptr<GpuEvent> last_done_;       // of the task that was put on the stream last

@@ -20,6 +20,7 @@ inline Request sample_request(const std::string& name) {
   request.tensors = {{DType::kBfloat16, {5, 0, 7}}, {DType::kBool, {}}};
   request.splits = {3, 2};
   request.on_gpu = true;
+  request.in_graph = true;
   return request;
 }
 
