@@ -366,6 +366,12 @@ void register_runtime(py::module_& module) {
       .def("after_replay",
            [](Runtime& runtime, uintptr_t stream) { runtime.after_replay(to_stream(stream)); })
       .def("check_gpu", &Runtime::check_gpu, NoGil())
+      .def(
+          "await_gpu",
+          [](Runtime& runtime, double timeout_s) {
+            return runtime.await_gpu(to_nanoseconds(timeout_s));
+          },
+          NoGil())
       .def("framework_job", &new_job)
       .def("has_ended", &has_ended)
       .def("finish", &finish, "handles"_a, "timeout_s"_a, "operations"_a = py::none())

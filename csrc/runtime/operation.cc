@@ -250,6 +250,15 @@ bool OperationTable::wait_none_for_gpu(std::chrono::nanoseconds time) {
   });
 }
 
+bool OperationTable::wait_gpu_done(std::chrono::nanoseconds time) {
+  std::unique_lock lock(mutex_);
+  return done_.wait_until(lock, wait_limit(time), [this] {
+    return closed_ || std::ranges::none_of(entries_, [](const auto& row) {
+             return !row.second.done && row.second.operation->gpu != nullptr;
+           });
+  });
+}
+
 void OperationTable::check_open(std::chrono::nanoseconds time) {
   std::unique_lock lock(mutex_);
   done_.wait_until(lock, wait_limit(time), [this] { return closed_.has_value(); });

@@ -123,6 +123,9 @@ class OperationTable {
   // Returns when no operation on tensors of a GPU is left that has not been put on its stream, or
   // ended; false when `time` has passed.
   bool wait_none_for_gpu(std::chrono::nanoseconds time);
+  // Returns when every operation on tensors of a GPU has ended, or close() has been called; false
+  // when `time` has passed.
+  bool wait_gpu_done(std::chrono::nanoseconds time);
   // Throws what close() was given, if it has been called or is within `time`.
   void check_open(std::chrono::nanoseconds time);
   // REQUIRES: it has not been released.

@@ -7,6 +7,7 @@
 #include <chrono>
 #include <fstream>
 #include <sstream>
+#include <thread>
 #include <utility>
 
 #include "base/processors.h"
@@ -18,6 +19,7 @@ namespace {
 
 constexpr size_t kShownNameBytes = 40;
 constexpr std::chrono::nanoseconds kTimeoutAfterLoss = std::chrono::milliseconds(200);
+constexpr std::chrono::microseconds kLookForReplay{200};
 
 // Names come from users.
 std::string quoted(const std::string& text) {
@@ -268,6 +270,18 @@ void Runtime::check_gpu() {
     table_.check_open(options_.gpu.abort_timeout + std::chrono::seconds(1));
     throw;
   }
+}
+
+bool Runtime::await_gpu(std::chrono::nanoseconds time) {
+  if (!gpu_) return true;
+  const Deadline deadline = Deadline::in(time);
+  if (!table_.wait_gpu_done(time)) return false;
+  while (!gpu_->has_replayed()) {
+    if (deadline.passed()) return false;
+    std::this_thread::sleep_for(kLookForReplay);
+  }
+  check_gpu();
+  return true;
 }
 
 GpuThread& Runtime::require_gpu() const {

@@ -105,6 +105,9 @@ class Runtime {
   bool before_replay(CudaStream stream, std::chrono::nanoseconds time);
   void after_replay(CudaStream stream);
   void check_gpu();
+  // Returns when every operation on a GPU has succeeded, and what was launched before
+  // after_replay(); throws what the job has ended with. False when `time` has passed.
+  bool await_gpu(std::chrono::nanoseconds time);
   // Copies a result to the GPU's memory at `to`, on `stream`. REQUIRES: wait(), wait_on_stream() or
   // make_wait() has returned.
   void copy_result(Operation& operation, size_t index, uint8_t* to, CudaStream stream);

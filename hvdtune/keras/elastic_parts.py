@@ -53,7 +53,7 @@ class VariablesState(ObjectState):
     def sync(self) -> None:
         self.send()
         self._sync_attributes()
-        self.save()
+        self._save_what_is_right()
 
     def snapshot(self) -> Any:
         values = [value for _, value in self._saved_values]

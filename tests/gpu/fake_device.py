@@ -60,6 +60,9 @@ class Driver:
     def pause(self, paused: bool) -> None:
         self._cuda.fakeGpuPause(int(paused))
 
+    def set_faults(self, faults: str) -> None:
+        assert self._cuda.fakeGpuSetFaults(faults.encode()) == 0
+
     def begin_capture(self) -> None:
         self.call("cuStreamBeginCapture_v2", ctypes.c_void_p(self.stream), 0)
 

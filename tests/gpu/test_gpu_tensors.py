@@ -7,8 +7,10 @@ import ml_dtypes
 import numpy as np
 import pytest
 
-from hvdtune.core.rank import collectives, runtime
+from hvdtune.core.elastic.state import ObjectState
+from hvdtune.core.rank import collectives, objects, runtime
 from hvdtune.core.rank.collectives import ReduceOp, Reduction, complete, poll, synchronize
+from hvdtune.core.rank.handles import Batch
 from hvdtune.core.rank.process import PROCESS
 from hvdtune.errors import CollectiveError, UsageError
 from tests.gpu import fake_device
@@ -97,6 +99,32 @@ def the_stream_waits():
 
 def test_the_stream_waits_and_not_the_host_and_memory_is_kept_until_its_event():
     assert on_gpus(the_stream_waits) == [(True, True, [], False)] * 2
+
+
+def commit_of_what_a_failure_has_spoilt():
+    driver = Driver(runtime.rank())
+    reduced(driver, np.ones(3))
+    state = ObjectState(objects.broadcast_object, runtime.rank, step=0)
+    state.commit()
+    driver.set_faults("async-error rank=1 op=2 code=1")  # as its GPU comes to the operation
+    driver.pause(True)
+    tensor = FakeTensor.of(driver, np.ones(3))
+    batch = Batch()
+    own = collectives.prepare_allreduce(ADAPTER, [tensor], [tensor], "spoilt", SUM)
+    batch.add(own.request, own.inputs, own.outputs, own.owners, own.ready, own.gpu)
+    batch.submit(PROCESS.native())
+    batch.finish()  # it is on the stream, which is all that the host waits for
+    state.step = 1
+    driver.pause(False)
+    with pytest.raises(CollectiveError) as failure:
+        state.commit()
+    state.restore()
+    return state.step, failure.value.rank
+
+
+def test_a_commit_keeps_nothing_that_an_operation_under_way_may_spoil():
+    for step, failed in on_gpus(commit_of_what_a_failure_has_spoilt):
+        assert (step, failed) == (0, 1)
 
 
 def refusals():

@@ -160,6 +160,11 @@ void GpuThread::post(Job job) {
   wake_.notify();
 }
 
+bool GpuThread::has_replayed() const {
+  const std::lock_guard lock(mutex_);
+  return !last_replay_ || last_replay_->has_passed();
+}
+
 NcclId GpuThread::make_id() {
   auto made = std::make_shared<std::promise<NcclId>>();
   std::future<NcclId> id = made->get_future();

@@ -118,6 +118,8 @@ class GpuThread {
   // have it, too.
   void before_replay(CudaStream stream);
   void after_replay(CudaStream stream);
+  // Whether all launches are done.
+  bool has_replayed() const;
   // Throws what the job has ended with. Returns once the others surely count on this rank.
   void check_lease();
 

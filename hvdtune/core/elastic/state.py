@@ -13,7 +13,7 @@ import numpy as np
 from hvdtune.core.elastic.commit_files import CommitOrder, CommitWriter, newest_commit
 from hvdtune.core.elastic.parts import Agreement, PartStore, PerRank
 from hvdtune.core.elastic.samples import SampleLedger
-from hvdtune.core.rank import objects, runtime
+from hvdtune.core.rank import handles, objects, runtime
 from hvdtune.core.rank.process import PROCESS
 from hvdtune.errors import HostsUpdatedInterrupt, UsageError
 
@@ -88,7 +88,7 @@ class State:
         if store is not None:
             version = store.prepare(_values_of(self, store), course.commits + 1)
         # From here on nothing comes from elsewhere: all that this process keeps is of one commit.
-        self.save()
+        self._save_what_is_right()
         if store is not None:
             store.settle(version)
         course.commits += 1
@@ -102,6 +102,12 @@ class State:
             self.check_host_updates()  # which a class of the script's may have made its own
         else:
             self._interrupt_for_hosts()
+
+    def _save_what_is_right(self) -> None:
+        """Saves when a GPU is done with what was submitted: until then a rank may be lost, and what
+        is computed from the results worthless."""
+        handles.await_gpu()
+        self.save()
 
     def _write(self, folder: Path, course: Course, keep: int) -> None:
         parts = None if self._parts is None else self._parts.gather()
@@ -246,7 +252,7 @@ class ObjectState(State):
 
     def sync(self) -> None:
         self._sync_attributes()
-        self.save()
+        self._save_what_is_right()
 
     def snapshot(self) -> Any:
         return dict(self._saved_state)

@@ -227,6 +227,19 @@ class Batch:
         self._ready = []
 
 
+def await_gpu() -> None:
+    """Returns when every operation on tensors of a GPU that was submitted has succeeded.
+
+    For who keeps what is computed from them: `synchronize` lets the stream wait, not the host.
+
+    Raises:
+        CollectiveError: the job has failed, so that results of the last of them may be worthless.
+    """
+    native = PROCESS.runtime
+    while native is not None and not native.await_gpu(WAIT_SLICE_S):
+        pass
+
+
 def abandon(batches: Iterable[Batch]) -> None:
     """Lets go of operations that nobody will wait for; they end, and free their memory, when the
     other ranks have done their part.

@@ -185,7 +185,7 @@ class TorchState(ObjectState):
         for handler in self._handlers.values():
             handler.sync()
         self._sync_attributes()
-        self.save()
+        self._save_what_is_right()
 
     def reset(self) -> None:
         for handler in self._handlers.values():
