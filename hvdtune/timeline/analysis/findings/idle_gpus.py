@@ -11,7 +11,7 @@ from hvdtune.timeline.analysis.findings.finding import (
     TraceFinding,
     cost_of,
 )
-from hvdtune.timeline.analysis.metrics import gpu, stragglers
+from hvdtune.timeline.analysis.metrics import breakdown, gpu, stragglers
 from hvdtune.timeline.model.intervals import covered_within
 from hvdtune.timeline.model.trace import Trace
 
@@ -77,8 +77,8 @@ def _with_idle_times(trace: Trace, evidence: TraceEvidence) -> pd.DataFrame | No
         return None
     busy = gpu.busy_times(trace)
     parts = []
-    for rank, own in evidence.steps.groupby("rank"):
-        begin, end = busy[int(rank)]
+    for rank, own in breakdown.of_each_rank(evidence.steps):
+        begin, end = busy[rank]
         first, last = own["begin_ns"].to_numpy(), own["end_ns"].to_numpy()
         idle = (last - first - covered_within(begin, end, first, last)) / 1e6
         waited = own["blocked_ms"].fillna(0.0).to_numpy()
