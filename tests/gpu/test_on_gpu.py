@@ -96,6 +96,29 @@ def test_exact_bits_are_those_of_the_host_path(size):
     assert run(both_ways, size, 100, gpu_bits="exact") == [[]] * size
 
 
+def near_the_sums_of_the_host():
+    """Returns where an allreduce is not near that of the host's memory."""
+    generator = torch.Generator().manual_seed(hvd.rank())
+    wrong = []
+    for dtype, op, count in itertools.product(FLOATS, (hvd.Sum, hvd.Average), (1, 300_000)):
+        mine = [torch.randn(n, generator=generator).to(dtype) for n in (count, count // 3)]
+        host = hvd.grouped_allreduce([each.double() for each in mine], op=op)
+        device = hvd.grouped_allreduce([each.cuda() for each in mine], op=op)
+        near = 0.05 if dtype in (torch.float16, torch.bfloat16) else 1e-4
+        for here, there in zip(host, device, strict=True):
+            if not torch.allclose(here, there.double().cpu(), rtol=near, atol=near):
+                wrong.append((dtype, op, count))
+    return wrong, PROCESS.native().setting()["hierarchical_allreduce"]
+
+
+@pytest.mark.parametrize("splits", [False, True])
+def test_an_allreduce_may_be_split_at_hosts(splits):
+    setting = {"hierarchical_allreduce": splits}
+    # Four ranks on one GPU, said to be on two hosts.
+    options = {"hosts": ["a", "a", "b", "b"], "setting": setting}
+    assert run(near_the_sums_of_the_host, 4, **options) == [([], splits)] * 4
+
+
 def busy_streams():
     """Returns how often a result was wrong though streams were late and memory was used again."""
     wrong = 0
