@@ -124,13 +124,15 @@ soak: $(VENV)/.test sanitize-thread sanitize-address,undefined
 	HVDTUNE_TEST_WINDOWS=10000 python -m pytest tests/dashboard/test_lanes.py
 
 # 3,000 random faults of NCCL, of GPUs and of ranks on the fake GPU of tests/fake_gpu, with ranks as
-# processes; how long it took until the others knew; then 1,600 with ranks as threads
+# processes; how long it took until the others knew; then 1,600 with ranks as threads, and 600 of
+# hierarchical allreduces
 gpu-fake-soak: $(VENV)/.cmake
 	cmake -S . -B $(BUILD) -G Ninja -DCMAKE_BUILD_TYPE=RelWithDebInfo \
 	  -DHVDTUNE_TESTS=ON -DHVDTUNE_PYTHON=OFF -DHVDTUNE_WERROR=ON > /dev/null
 	cmake --build $(BUILD) --target runtime_gpu_tests
 	HVDTUNE_TEST_CASES=500 $(BUILD)/runtime_gpu_tests /process_faults_test.cc
 	HVDTUNE_TEST_CASES=100 $(BUILD)/runtime_gpu_tests /random_faults_test.cc
+	HVDTUNE_TEST_CASES=100 $(BUILD)/runtime_gpu_tests /split_faults_test.cc
 
 # On a machine with a GPU, in an environment with torch for CUDA, hvdtune and pytest: all collectives,
 # streams, training, and 100 kills, with ranks that share the GPU where there is but one; then times
