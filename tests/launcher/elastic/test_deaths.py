@@ -86,7 +86,8 @@ def read_journal(folder):
 
 def test_another_launcher_takes_over_what_a_killed_one_knew_of_its_job(tmp_path):
     options = "-np 3 --min-np 1 -H localhost:3 -o run"
-    words = [400, 1, "to-disk", "own", "2:3:leave", "0:100:grow", "1:100:grow"]
+    # 2 steps of 3 ranks and 97 of 2.
+    words = [400, 1, "to-disk", "own", "2:3:leave", "0:99:hold", "1:99:hold"]
     launcher = subprocess.Popen(
         hvdtune("run", *options.split(), TRAINING, *words),
         cwd=tmp_path,

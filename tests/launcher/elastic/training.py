@@ -12,6 +12,8 @@ STEP is 0:
     cut       off from the network, until a process starts on its host again
     new       makes the file `more`
     grow      makes `more`, and waits until the launcher tells this only rank of newcomers
+    hold      waits for newcomers in step STEP of the training, which is the same on all ranks: they
+              may have begun a step that was broken off, or not
     remove    makes `gone`, and waits for `seen`
 
 With HVDTUNE_TEST_NETWORK, JSON of `netns.Host` by the names of hosts and `router`, it moves to its
@@ -44,11 +46,14 @@ from tests.parallel.netns import Host, Network
 samples, epochs = int(sys.argv[1]), int(sys.argv[2])
 worker = os.environ["HVDTUNE_WORKER"]
 faults = {}
+held_step = 0
 has_own = "own" in sys.argv
 folder = "commits" if "to-disk" in sys.argv else None
 for word in [word for word in sys.argv[3:] if ":" in word]:
     number, step, fault = word.split(":", 2)
-    if number == worker:
+    if number == worker and fault == "hold":
+        held_step = int(step)
+    elif number == worker:
         faults[int(step)] = fault
 own_steps = 0
 hosts = {
@@ -69,6 +74,8 @@ def fail_if_told() -> None:
     global own_steps
     own_steps += 1
     fail(faults.get(own_steps, ""))
+    if len(state.sizes) + 1 == held_step:
+        fail("hold")
 
 
 def fail(fault: str) -> None:
@@ -94,8 +101,9 @@ def fail(fault: str) -> None:
         Path("gone").touch()
         while not Path("seen").exists():
             time.sleep(0.01)
-    elif fault == "grow":
-        Path("more").touch()
+    elif fault in ("grow", "hold"):
+        if fault == "grow":
+            Path("more").touch()
         while True:  # until it raises HostsUpdatedInterrupt
             state.commit() if has_own else state.check_host_updates()
             time.sleep(0.01)
