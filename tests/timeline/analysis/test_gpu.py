@@ -3,7 +3,8 @@
 import pytest
 
 from hvdtune.timeline import open_trace
-from hvdtune.timeline.analysis.findings import why
+from hvdtune.timeline.analysis.findings import exposed_on_gpus, why
+from hvdtune.timeline.analysis.findings.finding import TraceEvidence
 from hvdtune.timeline.analysis.metrics import gpu
 from hvdtune.timeline.model.job_metadata import job_metadata_of
 from hvdtune.timeline.reading.opening import open_light
@@ -136,3 +137,22 @@ def test_a_training_in_one_process_is_answered_by_what_its_gpu_does(tmp_path):
 
 def test_gpus_that_compute_nearly_all_of_the_time_are_none(tmp_path):
     assert training(tmp_path, 10, 900).verdict == "nothing"
+
+
+def test_communication_that_gpus_carry_out_alone_is_a_finding(tmp_path):
+    for rank in range(2):
+        events = []
+        for step in range(14):
+            begin = 10_000 * step
+            mark = event("X", begin, f"ProfilerStep#{step + 3}", dur=10_000, cat="user_annotation")
+            call = event("X", begin + 500, "nccl:all_reduce", dur=10, cat="user_annotation")
+            events += [{**each, "pid": 1, "tid": 1} for each in (mark, call)]
+            # The host launches two steps ahead of the GPU, and waits for nothing.
+            runs = begin + 20_000
+            events += [on_gpu("gemm", runs, 2000), on_gpu(NCCL, runs + 1000, 8500, stream=20)]
+        recorded(tmp_path, *events, rank=rank, steps=False, name=f"rank{rank}.json")
+    trace = open_trace(tmp_path)
+    evidence = TraceEvidence.of(trace.events, job_metadata_of(trace))
+    (finding,) = exposed_on_gpus.find(trace, evidence, [])
+    assert finding.kind == "exposed-communication"
+    assert finding.cost.percent == pytest.approx(75, abs=12)  # the first steps have no kernels yet

@@ -44,7 +44,7 @@ def find(evidence: TraceEvidence, found: Sequence[TraceFinding]) -> Iterator[Tra
             "a step, since ranks also wait for each other",
             fusion.sentence(fusion.table(evidence.events)),
         ),
-        remedy=_IN_TURN if in_turn else _much(evidence),
+        remedy=_IN_TURN if in_turn else much(evidence),
         confidence="low" if in_turn else "medium",
     )
 
@@ -55,7 +55,8 @@ _IN_TURN = (
 )
 
 
-def _much(evidence: TraceEvidence) -> str:
+def much(evidence: TraceEvidence) -> str:
+    """What to do about much communication."""
     less = f"{SEND_LESS} or {LESS_OFTEN}"
     if evidence.job.was_tuned:
         return f"{less}; a study has already looked for a better setting"

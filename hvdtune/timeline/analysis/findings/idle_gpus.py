@@ -48,7 +48,7 @@ def find(
         kind="idle-gpus",
         ranks=(),
         cost=cost,
-        summary="every GPU is idle while nothing is communicated: "
+        summary="every rank leaves its GPU idle while nothing is communicated: "
         + (
             "kernels end before the next are launched"
             if waits_for_launches
@@ -67,7 +67,7 @@ def find(
 
 def can_tell(trace: Trace, evidence: TraceEvidence) -> bool:
     """Whether the GPU of every rank was recorded."""
-    return not set(evidence.steps["rank"]) - gpu.busy_times(trace).keys()
+    return not set(evidence.steps["rank"]) - gpu.spans_by_rank(trace).keys()
 
 
 def _with_idle_times(trace: Trace, evidence: TraceEvidence) -> pd.DataFrame | None:
@@ -75,10 +75,10 @@ def _with_idle_times(trace: Trace, evidence: TraceEvidence) -> pd.DataFrame | No
     collective, and kernels, which begin in it; None unless every rank's GPU was recorded."""
     if not can_tell(trace, evidence):
         return None
-    busy = gpu.busy_times(trace)
+    spans = gpu.spans_by_rank(trace)
     parts = []
     for rank, own in breakdown.of_each_rank(evidence.steps):
-        begin, end = busy[rank]
+        begin, end = spans[rank].busy
         first, last = own["begin_ns"].to_numpy(), own["end_ns"].to_numpy()
         idle = (last - first - covered_within(begin, end, first, last)) / 1e6
         waited = own["blocked_ms"].fillna(0.0).to_numpy()

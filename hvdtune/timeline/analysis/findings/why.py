@@ -9,6 +9,7 @@ from hvdtune.timeline.analysis.arrivals import Arrivals, arrivals_of, sentence
 from hvdtune.timeline.analysis.findings import (
     buckets,
     exposed,
+    exposed_on_gpus,
     hang,
     idle_gpus,
     late_rank,
@@ -118,6 +119,7 @@ def why(trace: Trace, job: JobMetadata) -> Answer:
     found = _without_overlaps(found)
     found += network.find_rest(evidence, found)
     found += exposed.find(evidence, found)
+    found += exposed_on_gpus.find(trace, evidence, found)
     found += idle_gpus.find(trace, evidence, found)
     found.sort(key=lambda finding: -finding.cost.mean)
     notes = [*_notes(trace, job)]

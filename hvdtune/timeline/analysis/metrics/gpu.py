@@ -1,6 +1,7 @@
 """What GPUs do, as torch.profiler records it: kernels, communication, copies, and nothing."""
 
 from collections.abc import Iterator
+from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
@@ -98,15 +99,27 @@ def sentence(table: pd.DataFrame) -> str:
     return text
 
 
-def busy_times(trace: Trace) -> dict[int, _Spans]:
-    """When each rank's GPU runs a kernel or a copy: begins and ends in ns, which may overlap."""
-    return {
-        rank: (
-            np.concatenate([each[0] for each in spans]),
-            np.concatenate([each[1] for each in spans]),
+@dataclass(frozen=True)
+class DeviceSpans:
+    """When a rank's GPU runs kernels that compute, kernels that communicate, and copies: begins and
+    ends in ns, which may overlap."""
+
+    computing: _Spans
+    sending: _Spans
+    copying: _Spans
+
+    @property
+    def busy(self) -> _Spans:
+        """When it runs any of them."""
+        parts = (self.computing, self.sending, self.copying)
+        return np.concatenate([begin for begin, _ in parts]), np.concatenate(
+            [end for _, end in parts]
         )
-        for rank, *spans in _of_ranks(trace)
-    }
+
+
+def spans_by_rank(trace: Trace) -> dict[int, DeviceSpans]:
+    """Of each rank whose GPU was recorded."""
+    return {rank: DeviceSpans(*spans) for rank, *spans in _of_ranks(trace)}
 
 
 def _device_rows(trace: Trace) -> Iterator[tuple[OtherSlices, np.ndarray]]:
