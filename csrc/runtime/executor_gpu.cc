@@ -229,11 +229,20 @@ GpuTask Executor::task_within_host(const Group& group) {
 
 // The set's first rank makes it, and the others get it over hvdtune's own links.
 NcclId Executor::share_id(Group& group, const Setting& setting) {
-  NcclId id;
-  if (group.rank() == 0) id = gpu_->make_id();
-  auto* bytes = reinterpret_cast<uint8_t*>(id.bytes.data());
-  hvdtune::broadcast(group, 0, bytes, bytes, id.bytes.size(), setting);
-  return id;
+  struct Shared {
+    NcclId id;
+    GpuBits bits;
+  } shared{{}, gpu_->bits()};
+  if (group.rank() == 0) shared.id = gpu_->make_id();
+  auto* bytes = reinterpret_cast<uint8_t*>(&shared);
+  hvdtune::broadcast(group, 0, bytes, bytes, sizeof shared, setting);
+  if (shared.bits != gpu_->bits()) {
+    throw Error(
+        ErrorCode::kUsage,
+        "HVDTUNE_GPU_BITS differs between ranks, as here and on the first; give all of them "
+        "the same");
+  }
+  return shared.id;
 }
 
 // The first rank of each host makes its host's.

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import torch
 
 from hvdtune.core.rank.process import PROCESS
 from hvdtune.errors import UsageError
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
 
 _SLICE_S: Final = 0.2  # how often a waiting thread looks for Ctrl-C
 
@@ -38,6 +41,12 @@ class CUDAGraph(torch.cuda.CUDAGraph):
     A graph belongs to the job in which it was captured. After `shutdown`, or a reset of an elastic
     job, capture anew.
     """
+
+    def __new__(cls, keep_graph: bool = False) -> Self:
+        """Raises UsageError where PyTorch is built without CUDA."""
+        if torch.version.cuda is None and torch.version.hip is None:
+            raise UsageError("a CUDA graph needs PyTorch built for CUDA, and this one is not")
+        return super().__new__(cls, keep_graph)
 
     def __init__(self, keep_graph: bool = False) -> None:
         """`keep_graph` is torch.cuda.CUDAGraph's."""

@@ -67,7 +67,9 @@ def test_init_says_what_is_missing():
         text=True,
     )
     assert done.returncode == 1
-    assert "UsageError: CUDA's driver cannot be loaded: /nonexistent/libcuda.so" in done.stderr
+    assert "UsageError: HVDTUNE_GPU_OPERATIONS=nccl needs CUDA's driver and NCCL:" in done.stderr
+    assert "CUDA's driver cannot be loaded: /nonexistent/libcuda.so" in done.stderr
+    assert "or unset HVDTUNE_GPU_OPERATIONS" in done.stderr
 
 
 @pytest.mark.parametrize("value", ["NCCL", "nccl"])

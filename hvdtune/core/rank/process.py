@@ -385,10 +385,17 @@ def _of_meeting() -> dict[str, Any]:
 
 def _with_gpu_operations(config: Config, can_have_gpu_tensors: bool) -> Config:
     """This with "host" in place of "auto" where it cannot become anything else."""
-    if config.gpu_operations != "auto":
-        return config
     from hvdtune.core.toolchain import nccl
 
+    if config.gpu_operations == "nccl":
+        error = nccl.libraries_error(config.cuda_library, config.nccl_library)
+        if error:
+            raise UsageError(
+                f"HVDTUNE_GPU_OPERATIONS=nccl needs CUDA's driver and NCCL: {error}; install what "
+                "is missing, as `hvdtune doctor` shows it, or unset HVDTUNE_GPU_OPERATIONS"
+            )
+    if config.gpu_operations != "auto":
+        return config
     if can_have_gpu_tensors and not nccl.libraries_error(config.cuda_library, config.nccl_library):
         return config
     return dataclasses.replace(config, gpu_operations="host")

@@ -161,6 +161,7 @@ struct GpuJobOptions {
   int size = 2;
   int hosts = 1;
   GpuBits bits = GpuBits::kNccl;
+  int exact_rank = -1;  // has other bits than the rest
   Setting setting = {};
   std::chrono::nanoseconds abort_timeout = std::chrono::seconds(30);
   HangOptions hang = {};
@@ -184,6 +185,7 @@ class GpuJob {
       RuntimeOptions each = with_gpu(runtime_options(options_, rank, server_.port()), options.bits,
                                      options.abort_timeout);
       each.hang = options.hang;
+      if (rank == options.exact_rank) each.gpu.bits = GpuBits::kExact;
       ranks_[static_cast<size_t>(rank)] = std::make_unique<Runtime>(each);
     });
   }
