@@ -184,6 +184,12 @@ CUresult launch_graph(GraphExec& exec, Stream* stream) {
   launch.streams.push_back(stream);
   const CUresult begun = enqueue(stream, "cuGraphLaunch", {}, [] {});
   if (begun != CUDA_SUCCESS) return begun;
+  // A launch comes after those before of the same graph, whatever their streams.
+  for (const auto& [other, number] : exec.launched) {
+    if (const CUresult error = enqueue_wait(stream, {other, number, exec.launched, nullptr})) {
+      return error;
+    }
+  }
   const Recorded begin = recorded_now(stream, nullptr);
   for (Stream* own : exec.own_streams) {
     launch.streams.push_back(own);

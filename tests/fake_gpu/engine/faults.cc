@@ -2,6 +2,7 @@
 
 #include <signal.h>
 
+#include <algorithm>
 #include <atomic>
 #include <charconv>
 #include <chrono>
@@ -20,6 +21,9 @@ namespace {
 constexpr std::string_view kKinds[] = {"late-peer",     "never-ready", "async-error", "slow-abort",
                                        "hung-abort",    "refuse-init", "kill",        "slow-launch",
                                        "out-of-memory", "stop-query",  "stop-wait"};
+
+constexpr std::string_view kKeys[] = {"rank",       "op",     "ms",     "code",
+                                      "allocation", "device", "stream", "times"};
 
 struct Planned {
   Fault fault;
@@ -66,6 +70,9 @@ Planned parsed_fault(const std::string& text) {
       throw std::invalid_argument("'" + word + "' is no KEY=NUMBER");
     }
     const std::string key = word.substr(0, middle);
+    if (std::ranges::find(kKeys, key) == std::end(kKeys)) {
+      throw std::invalid_argument("no fault has the key '" + key + "'");
+    }
     (key == "times" ? result.times_left : result.fault.values[key]) = value;
   }
   return result;
