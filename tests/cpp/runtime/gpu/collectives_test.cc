@@ -87,25 +87,7 @@ TEST(exact_bits_are_those_of_the_host_for_any_values_and_fusion) {
 TEST(a_bucket_of_many_tensors_is_reduced_together) {
   GpuJob job({.size = 3});
   job.each([](Runtime& runtime, const Device& device, int rank) {
-    constexpr int kTensors = 300;  // more than one launch has room for
-    std::vector<std::unique_ptr<GpuTensorPair>> tensors;
-    std::vector<Submission> submissions;
-    for (int i = 0; i < kTensors; ++i) {
-      const auto count = static_cast<size_t>(i % 19);
-      Request request = request_of(OpType::kAllreduce, "t" + std::to_string(i));
-      request.tensors = {{DType::kInt32, {static_cast<int64_t>(count)}}};
-      const Values values =
-          values_like(DType::kInt32, count, [&](size_t at) { return at + i + 100.0 * rank; });
-      tensors.push_back(std::make_unique<GpuTensorPair>(device, values));
-      submissions.push_back(on_gpu(device, request, {tensors.back()->memory()}));
-    }
-    for (const Handle handle : runtime.submit(std::move(submissions))) finish(runtime, handle);
-    for (int i = 0; i < kTensors; ++i) {
-      const Values sums = values_like(DType::kInt32, static_cast<size_t>(i % 19),
-                                      [&](size_t at) { return 3 * (at + i) + 300.0; });
-      CHECK(tensors[static_cast<size_t>(i)]->output() == sums.bytes);
-    }
-    CHECK(runtime.counts().buckets < kTensors);
+    check_sums_of_many(runtime, device, rank, 3, false);
   });
 }
 

@@ -230,6 +230,17 @@ inline Values floats(float value) {
   return values_of(DType::kFloat32, std::vector<float>(kFloats, value));
 }
 
+// Two sums at a time, of which the second, which is halved, needs memory of hvdtune's own.
+inline void run_plain_and_scaled(Runtime& runtime, const Device& device, const GpuTensorPair& first,
+                                 const GpuTensorPair& second) {
+  Request scaled = sum_of("scaled");
+  scaled.postscale = 0.5;
+  std::vector<Submission> two;
+  two.push_back(on_gpu(device, sum_of("plain"), {first.memory()}));
+  two.push_back(on_gpu(device, scaled, {second.memory()}));
+  for (const Handle handle : runtime.submit(std::move(two))) finish(runtime, handle);
+}
+
 // One tensor, waited for on the host: its result.
 inline std::vector<uint8_t> run_one(Runtime& runtime, const Device& device, Request request,
                                     const Values& values, size_t output_bytes) {

@@ -33,17 +33,11 @@ RandomFault random_fault(std::mt19937& random, int rank) {
   }
 }
 
-// Two operations at a time, of which one needs memory of hvdtune's own.
 void run_steps(Runtime& runtime, const Device& device) {
   const GpuTensorPair first(device, floats(1.0F));
   const GpuTensorPair second(device, floats(1.0F));
   for (int step = 0; step < 10; ++step) {
-    Request scaled = sum_of("scaled");
-    scaled.postscale = 0.5;
-    std::vector<Submission> two;
-    two.push_back(on_gpu(device, sum_of("plain"), {first.memory()}));
-    two.push_back(on_gpu(device, scaled, {second.memory()}));
-    for (const Handle handle : runtime.submit(std::move(two))) finish(runtime, handle);
+    run_plain_and_scaled(runtime, device, first, second);
   }
 }
 

@@ -144,26 +144,7 @@ TEST(a_split_bucket_of_many_tensors_is_reduced_together) {
   GpuJob job(two_hosts());
   keep_nccl_within_hosts();
   job.each([](Runtime& runtime, const Device& device, int rank) {
-    constexpr int kTensors = 300;
-    std::vector<std::unique_ptr<GpuTensorPair>> tensors;
-    std::vector<Submission> submissions;
-    for (int i = 0; i < kTensors; ++i) {
-      const auto count = static_cast<size_t>(i % 19);
-      Request request = request_of(OpType::kAllreduce, "t" + std::to_string(i));
-      request.tensors = {{DType::kInt32, {static_cast<int64_t>(count)}}};
-      const Values values =
-          values_like(DType::kInt32, count, [&](size_t at) { return at + i + 100.0 * rank; });
-      tensors.push_back(std::make_unique<GpuTensorPair>(device, values));
-      submissions.push_back(on_gpu(device, request, {tensors.back()->in_place()}));
-    }
-    for (const Handle handle : runtime.submit(std::move(submissions))) finish(runtime, handle);
-    for (int i = 0; i < kTensors; ++i) {
-      const Values sums = values_like(DType::kInt32, static_cast<size_t>(i % 19),
-                                      [&](size_t at) { return 4 * (at + i) + 600.0; });
-      const GpuTensorPair& tensor = *tensors[static_cast<size_t>(i)];
-      CHECK(device.download(tensor.in_place().output, sums.bytes.size()) == sums.bytes);
-    }
-    CHECK(runtime.counts().buckets < kTensors);
+    check_sums_of_many(runtime, device, rank, 4, true);
   });
 }
 

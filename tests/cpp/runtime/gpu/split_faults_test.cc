@@ -26,15 +26,9 @@ struct SplitFault {
   bool kills;
 };
 
-// One of them needs memory of hvdtune's own besides.
 void sum_twice(Runtime& runtime, const Device& device, const GpuTensorPair& first,
                const GpuTensorPair& second) {
-  Request scaled = sum_of("scaled");
-  scaled.postscale = 0.5;
-  std::vector<Submission> two;
-  two.push_back(on_gpu(device, sum_of("plain"), {first.memory()}));
-  two.push_back(on_gpu(device, scaled, {second.memory()}));
-  for (const Handle handle : runtime.submit(std::move(two))) finish(runtime, handle);
+  run_plain_and_scaled(runtime, device, first, second);
   CHECK(first.output() == floats(4.0F).bytes);
   CHECK(second.output() == floats(2.0F).bytes);
 }

@@ -77,4 +77,33 @@ inline bool is_possible(DType dtype, ReduceOp op) {
   return dtype != DType::kBool || op != ReduceOp::kAverage;
 }
 
+// One of `ranks` ranks adds up more tensors than one launch has room for, in place or not.
+inline void check_sums_of_many(Runtime& runtime, const Device& device, int rank, int ranks,
+                               bool in_place) {
+  constexpr int kTensors = 300;
+  std::vector<std::unique_ptr<GpuTensorPair>> tensors;
+  std::vector<Submission> submissions;
+  for (int i = 0; i < kTensors; ++i) {
+    const auto count = static_cast<size_t>(i % 19);
+    Request request = request_of(OpType::kAllreduce, "t" + std::to_string(i));
+    request.tensors = {{DType::kInt32, {static_cast<int64_t>(count)}}};
+    const Values values =
+        values_like(DType::kInt32, count, [&](size_t at) { return at + i + 100.0 * rank; });
+    tensors.push_back(std::make_unique<GpuTensorPair>(device, values));
+    const GpuTensorPair& tensor = *tensors.back();
+    submissions.push_back(
+        on_gpu(device, request, {in_place ? tensor.in_place() : tensor.memory()}));
+  }
+  for (const Handle handle : runtime.submit(std::move(submissions))) finish(runtime, handle);
+  for (int i = 0; i < kTensors; ++i) {
+    const Values sums = values_like(DType::kInt32, static_cast<size_t>(i % 19), [&](size_t at) {
+      return ranks * (at + i) + 50.0 * ranks * (ranks - 1);
+    });
+    const GpuTensorPair& tensor = *tensors[static_cast<size_t>(i)];
+    const uint8_t* result = in_place ? tensor.in_place().output : tensor.memory().output;
+    CHECK(device.download(result, sums.bytes.size()) == sums.bytes);
+  }
+  CHECK(runtime.counts().buckets < kTensors);
+}
+
 }  // namespace hvdtune::testing
