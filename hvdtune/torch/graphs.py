@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any
 
 import torch
 
+from hvdtune.core.rank.handles import WAIT_SLICE_S
 from hvdtune.core.rank.process import PROCESS
 from hvdtune.errors import UsageError
 
 if TYPE_CHECKING:
     from typing_extensions import Self
-
-_SLICE_S: Final = 0.2  # how often a waiting thread looks for Ctrl-C
 
 
 class CUDAGraph(torch.cuda.CUDAGraph):
@@ -66,7 +65,7 @@ class CUDAGraph(torch.cuda.CUDAGraph):
                 "job takes tensors on GPUs through host memory; use torch.cuda.CUDAGraph for what "
                 "has none of them, or set HVDTUNE_GPU_OPERATIONS=nccl"
             )
-        while not native.begin_capture(_SLICE_S):
+        while not native.begin_capture(WAIT_SLICE_S):
             pass
         try:
             super().capture_begin(*args, **options)
@@ -91,7 +90,7 @@ class CUDAGraph(torch.cuda.CUDAGraph):
         """
         native = self._native()
         stream = int(torch.cuda.current_stream().cuda_stream)
-        while not native.before_replay(stream, _SLICE_S):
+        while not native.before_replay(stream, WAIT_SLICE_S):
             pass
         super().replay()
         native.after_replay(stream)
@@ -119,5 +118,5 @@ class CUDAGraph(torch.cuda.CUDAGraph):
 
 
 def _end_capture(native: Any) -> None:
-    while not native.end_capture(_SLICE_S):
+    while not native.end_capture(WAIT_SLICE_S):
         pass

@@ -26,8 +26,8 @@ def find(
     """Find at most one, if no other finding is about communication."""
     if any(row.kind not in OF_RANKS for row in found):
         return
-    spans = gpu.spans_by_rank(trace)
-    if set(evidence.steps["rank"]) - spans.keys():
+    spans = gpu.spans_of_all(trace, evidence.steps["rank"].unique().tolist())
+    if spans is None:
         return
     steps = pd.concat(
         own.assign(alone_ms=_alone_ms(spans[rank], own))
@@ -43,9 +43,10 @@ def find(
         cost=cost,
         summary="the GPUs of all ranks carry out communication that no computing hides",
         evidence=(
-            "counted on the GPU on which NCCL's kernels run alone least in each step; the mean of "
-            f"all is {alone.mean():.2f} ms, {100 * alone.mean() / evidence.step_ms:.0f} % of it",
-            "the host waits for little of it, since it launches ahead of the GPU",
+            "counted on the GPU on which kernels of NCCL run alone least in each step",
+            f"the mean of all GPUs is {alone.mean():.2f} ms, "
+            f"{100 * alone.mean() / evidence.step_ms:.0f} % of a step",
+            "the script waits for less of it, since what it launches is carried out later",
         ),
         remedy=much(evidence),
     )

@@ -34,9 +34,10 @@ def find(
     trace: Trace, evidence: TraceEvidence, found: Sequence[TraceFinding]
 ) -> Iterator[TraceFinding]:
     """Find at most one, unless what makes a rank late is as much."""
-    steps = _with_idle_times(trace, evidence)
-    if steps is None:
+    spans = gpu.spans_of_all(trace, evidence.steps["rank"].unique().tolist())
+    if spans is None:
         return
+    steps = _with_idle_times(spans, evidence.steps)
     idle = stragglers.part(steps, "idle_ms")
     cost = cost_of(idle.min(axis=1), evidence.step_ms)
     late_ms = sum(row.cost.mean for row in found if row.kind in OF_RANKS)
@@ -65,19 +66,11 @@ def find(
     )
 
 
-def can_tell(trace: Trace, evidence: TraceEvidence) -> bool:
-    """Whether the GPU of every rank was recorded."""
-    return not set(evidence.steps["rank"]) - gpu.spans_by_rank(trace).keys()
-
-
-def _with_idle_times(trace: Trace, evidence: TraceEvidence) -> pd.DataFrame | None:
+def _with_idle_times(spans: dict[int, gpu.DeviceSpans], steps: pd.DataFrame) -> pd.DataFrame:
     """The steps with idle_ms, in which a rank's GPU runs nothing and the script does not wait for a
-    collective, and kernels, which begin in it; None unless every rank's GPU was recorded."""
-    if not can_tell(trace, evidence):
-        return None
-    spans = gpu.spans_by_rank(trace)
+    collective, and kernels, which begin in it."""
     parts = []
-    for rank, own in breakdown.of_each_rank(evidence.steps):
+    for rank, own in breakdown.of_each_rank(steps):
         begin, end = spans[rank].busy
         first, last = own["begin_ns"].to_numpy(), own["end_ns"].to_numpy()
         idle = (last - first - covered_within(begin, end, first, last)) / 1e6

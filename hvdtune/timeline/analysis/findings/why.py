@@ -24,6 +24,7 @@ from hvdtune.timeline.analysis.findings.finding import (
     TraceEvidence,
     TraceFinding,
 )
+from hvdtune.timeline.analysis.metrics import gpu
 from hvdtune.timeline.model.job_metadata import JobMetadata
 from hvdtune.timeline.model.schema import COLLECTIVES
 from hvdtune.timeline.model.trace import Trace
@@ -143,7 +144,10 @@ def _less_sure(finding: TraceFinding) -> TraceFinding:
 def _of_gpus(trace: Trace, job: JobMetadata) -> Answer | None:
     """The answer of a training without communication; None where its GPUs were not recorded."""
     evidence = TraceEvidence.of(trace.events, job)
-    if len(evidence.busy) < MIN_STEPS or not idle_gpus.can_tell(trace, evidence):
+    if (
+        len(evidence.busy) < MIN_STEPS
+        or gpu.spans_of_all(trace, evidence.steps["rank"].unique().tolist()) is None
+    ):
         return None
     found = list(idle_gpus.find(trace, evidence, ()))
     return Answer(

@@ -1,6 +1,6 @@
 """What GPUs do, as torch.profiler records it: kernels, communication, copies, and nothing."""
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 
 import numpy as np
@@ -117,9 +117,10 @@ class DeviceSpans:
         )
 
 
-def spans_by_rank(trace: Trace) -> dict[int, DeviceSpans]:
-    """Of each rank whose GPU was recorded."""
-    return {rank: DeviceSpans(*spans) for rank, *spans in _of_ranks(trace)}
+def spans_of_all(trace: Trace, ranks: Collection[int]) -> dict[int, DeviceSpans] | None:
+    """By rank; None unless the GPU of each of these was recorded."""
+    spans = {rank: DeviceSpans(*own) for rank, *own in _of_ranks(trace)}
+    return spans if set(ranks) <= spans.keys() else None
 
 
 def _device_rows(trace: Trace) -> Iterator[tuple[OtherSlices, np.ndarray]]:
