@@ -27,6 +27,8 @@
 
 #include "../include/fake_cuda.h"
 
+struct ncclComm;
+
 namespace fake_gpu {
 
 // Of a stream's number, how many of its operations are done.
@@ -81,9 +83,8 @@ struct Stream {
 // order of their launches: what may happen on a real one whenever two do not fit beside each other.
 struct NcclKernel {
   uint64_t ticket;
-  uint64_t communicator;  // the same number on all its ranks
-  uint64_t number;        // of the communicator's kernels
-  const std::atomic<bool>* aborted;
+  ncclComm* comm;   // which does not end before its kernels have
+  uint64_t number;  // of the communicator's kernels
 };
 
 struct Context {

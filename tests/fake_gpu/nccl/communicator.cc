@@ -122,31 +122,44 @@ std::vector<Access> accesses_of(const Request& request, int ranks, int rank) {
   }
 }
 
+// Tells the others of each communicator which of its kernels waits for the device, whether the
+// kernel's stream has got to it or not. The engine's mutex is held.
+void tell_who_waits(const std::deque<NcclKernel>& kernels) {
+  std::set<ncclComm*> told;
+  for (auto kernel = std::next(kernels.begin()); kernel != kernels.end(); ++kernel) {
+    ncclComm* comm = kernel->comm;
+    if (!told.insert(comm).second) continue;
+    RankCard& card = comm->region->card(comm->rank);
+    card.waiting_number = 0;  // so that nobody takes the numbers below for those of the last one
+    card.occupying_communicator = kernels.front().comm->id;
+    card.occupying_number = kernels.front().number;
+    card.waiting_number = kernel->number;
+    comm->region->ring();
+  }
+}
+
 // Until the device is free for this kernel; false if the communicator is aborted.
-bool wait_for_turn(ncclComm* comm, uint64_t ticket, uint64_t number) {
-  Context* context = comm->context;
-  RankCard& card = comm->region->card(comm->rank);
+bool wait_for_turn(ncclComm* comm, uint64_t ticket) {
+  const Context* context = comm->context;
   const uint64_t generation = release_generation();
   std::unique_lock lock(engine().mutex);
-  for (;;) {
-    if (comm->aborted || release_generation() != generation) break;
-    const NcclKernel first = context->nccl_kernels.front();
-    if (first.ticket == ticket) break;
-    card.occupying_communicator = first.communicator;
-    card.occupying_number = first.number;
-    card.waiting_number = number;
-    comm->region->ring();
-    engine().changed.wait(lock);
-  }
-  card.waiting_number = 0;
+  engine().changed.wait(lock, [&] {
+    return comm->aborted || release_generation() != generation ||
+           context->nccl_kernels.front().ticket == ticket;
+  });
   return !comm->aborted && release_generation() == generation;
 }
 
 void end_kernel(ncclComm* comm, uint64_t ticket) {
   {
     const std::lock_guard lock(engine().mutex);
-    std::erase_if(comm->context->nccl_kernels,
-                  [&](const NcclKernel& kernel) { return kernel.ticket == ticket; });
+    auto& kernels = comm->context->nccl_kernels;
+    std::erase_if(kernels, [&](const NcclKernel& kernel) { return kernel.ticket == ticket; });
+    comm->region->card(comm->rank).waiting_number = 0;
+    if (!kernels.empty()) {
+      kernels.front().comm->region->card(kernels.front().comm->rank).waiting_number = 0;
+      tell_who_waits(kernels);
+    }
     engine().changed.notify_all();
   }
   --comm->kernels;
@@ -171,14 +184,17 @@ CUresult enqueue_kernel(ncclComm* comm, Stream* stream, const std::vector<Reques
   }
   const uint64_t ticket = ++engine().next_ticket;
   const uint64_t number = ++comm->kernels_issued;
-  comm->context->nccl_kernels.push_back({ticket, comm->id, number, &comm->aborted});
+  comm->context->nccl_kernels.push_back({ticket, comm, number});
   ++comm->kernels;
   const char* name = name_of(requests.front().kind);
   const CUresult result = enqueue(stream, name, accesses, [comm, ticket, number, requests] {
-    if (wait_for_turn(comm, ticket, number)) run_kernel(comm, number, requests);
+    if (wait_for_turn(comm, ticket)) run_kernel(comm, number, requests);
     end_kernel(comm, ticket);
   });
-  if (result == CUDA_SUCCESS) return result;
+  if (result == CUDA_SUCCESS) {
+    tell_who_waits(comm->context->nccl_kernels);
+    return result;
+  }
   comm->context->nccl_kernels.pop_back();
   --comm->kernels;
   return result;
@@ -275,7 +291,7 @@ void wait_for_other_kernels(const ncclComm* comm) {
     const std::lock_guard lock(engine().mutex);
     const auto& kernels = comm->context->nccl_kernels;
     return std::any_of(kernels.begin(), kernels.end(),
-                       [](const NcclKernel& kernel) { return !kernel.aborted->load(); });
+                       [](const NcclKernel& kernel) { return !kernel.comm->aborted; });
   };
   if (!stuck()) return;
   violate("abort-one-by-one",

@@ -270,7 +270,7 @@ class PointToPoint {
 };
 
 // This rank's kernel waits for a peer whose kernel waits for its device, which a kernel of another
-// communicator occupies, for which this rank would have to get to a kernel that waits behind this.
+// communicator has first, for which this rank would have to get to a kernel that waits behind this.
 bool report_crossed_order(ncclComm* comm, uint64_t number) {
   for (int peer = 0; peer < comm->size; ++peer) {
     const RankCard& card = comm->region->card(peer);
@@ -278,9 +278,10 @@ bool report_crossed_order(ncclComm* comm, uint64_t number) {
     if (peer == comm->rank || waiting == 0 || waiting > number) continue;
     const uint64_t other = card.occupying_communicator.load();
     const uint64_t other_number = card.occupying_number.load();
+    if (card.waiting_number != waiting) continue;  // it has changed meanwhile, and the bell rings
     const std::lock_guard lock(engine().mutex);
     for (const auto& mine : comm->context->nccl_kernels) {
-      if (other == comm->id || mine.communicator != other || mine.number > other_number) continue;
+      if (other == comm->id || mine.comm->id != other || mine.number > other_number) continue;
       violate("communicator-order",
               "Rank " + std::to_string(comm->rank) + " of " + comm->name +
                   " has issued operations of two communicators in the order opposite to rank " +

@@ -33,8 +33,8 @@ struct alignas(128) RankCard {
   std::atomic<uint64_t> written;
   std::atomic<uint64_t> read;
   Descriptor descriptor;
-  // Of the kernel that this rank has issued and that waits for the device: its number, and the
-  // communicator and number of the kernel that occupies the device. 0 if none waits.
+  // Of the first kernel that this rank has issued and that waits for the device: its number, and
+  // the communicator and number of the kernel that has the device first. 0 if none waits.
   std::atomic<uint64_t> waiting_number;
   std::atomic<uint64_t> occupying_communicator;
   std::atomic<uint64_t> occupying_number;

@@ -103,25 +103,31 @@ TEST(before_2_22_a_group_of_aborts_does_not_help) {
 }
 
 TEST(opposite_orders_of_two_communicators_deadlock) {
-  clean();
-  const Both ids;
-  std::barrier both(2);
-  run_ranks(2, [&](int rank) {
-    Member one(ids.first, 2, rank);
-    Member other(ids.second, 2, rank);
-    Member& early = rank == 0 ? one : other;
-    Member& late = rank == 0 ? other : one;
-    early.allreduce();
-    late.allreduce();
-    until([] { return fakeGpuViolations("communicator-order") >= 1; });
-    CHECK(!early.is_idle() && !late.is_idle());
-    // Between the aborts of one rank its second kernel may begin, which the other rank waits for.
-    both.arrive_and_wait();
-    ok(ncclGroupStart());
-    ok(ncclCommAbort(one.comm));
-    ok(ncclCommAbort(other.comm));
-    ok(ncclGroupEnd());
-  });
+  for (const bool on_one_stream : {false, true}) {
+    clean();
+    const Both ids;
+    std::barrier both(2);
+    run_ranks(2, [&](int rank) {
+      Member one(ids.first, 2, rank);
+      Member other(ids.second, 2, rank);
+      if (on_one_stream) {
+        ok(cuStreamSynchronize(other.stream));
+        other.stream = one.stream;
+      }
+      Member& early = rank == 0 ? one : other;
+      Member& late = rank == 0 ? other : one;
+      early.allreduce();
+      late.allreduce();
+      until([] { return fakeGpuViolations("communicator-order") >= 1; });
+      CHECK(!early.is_idle() && !late.is_idle());
+      // Between the aborts of one rank its second kernel may begin, which the other rank waits for.
+      both.arrive_and_wait();
+      ok(ncclGroupStart());
+      ok(ncclCommAbort(one.comm));
+      ok(ncclCommAbort(other.comm));
+      ok(ncclGroupEnd());
+    });
+  }
 }
 
 TEST(equal_orders_of_two_communicators_do_not_deadlock) {
