@@ -34,6 +34,7 @@ from hvdtune.core.toolchain import nccl, op_library
 from hvdtune.core.toolchain.compiler import find_compiler
 from hvdtune.core.toolchain.frameworks import installed_version, tensorflow_folder
 from hvdtune.errors import HvdtuneError, UsageError
+from hvdtune.horovod import variables
 
 
 @dataclass(frozen=True)
@@ -282,12 +283,14 @@ def _gpu_operations(environ: Mapping[str, str], unusable: str) -> Finding:
     """Who carries CUDA tensors of a job that this environment starts."""
     chosen = launch_defaults(environ).gpu_operations
     if chosen == "host":
-        way = "CUDA tensors of PyTorch travel through pinned host memory"
-        asked = "HVDTUNE_GPU_OPERATIONS=host, or HOROVOD_GPU_OPERATIONS, says so"
-        return Finding("library", "GPU operations", "ok", f"{way}: {asked}")
+        own = "HVDTUNE_GPU_OPERATIONS"
+        names = (own, *(term.variable for term in variables.standing_for(own)))
+        name = next(name for name in names if environ.get(name))
+        detail = f"tensors on a GPU are copied through the host's memory: {name}={environ[name]}"
+        return Finding("library", "GPU operations", "ok", detail)
     if not unusable:
         detail = (
-            "NCCL carries CUDA tensors of PyTorch"
+            "NCCL carries tensors on a GPU"
             + (" where a host has a GPU for each rank" if chosen == "auto" else "")
             + "; so far run with ranks that share one GPU only, see docs/gpu.md"
         )
@@ -295,14 +298,14 @@ def _gpu_operations(environ: Mapping[str, str], unusable: str) -> Finding:
     if chosen == "auto":
         detail = f"NCCL is not used here: {unusable}"
         return Finding("library", "GPU operations", "ok", detail)
-    advice = "init raises UsageError: unset HVDTUNE_GPU_OPERATIONS"
+    advice = "unset HVDTUNE_GPU_OPERATIONS: nccl needs CUDA's driver, NCCL and a GPU"
     return Finding("library", "GPU operations", "absent", unusable, advice)
 
 
 def _loadable(name: str, detail: str, why_not: str | None) -> Finding:
     if why_not is None:
         return Finding("library", name, "ok", detail)
-    advice = "needed with HVDTUNE_GPU_OPERATIONS=nccl only"
+    advice = "only needed for NCCL to carry tensors on a GPU"
     return Finding("library", name, "absent", why_not, advice)
 
 

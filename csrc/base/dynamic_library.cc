@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 
 #include <utility>
+#include <vector>
 
 #include "base/status.h"
 
@@ -17,11 +18,15 @@ std::string path_of(void* function) {
 }  // namespace
 
 DynamicLibrary DynamicLibrary::find(const std::string& what, const char* probe,
-                                    std::span<const std::string> names) {
+                                    const std::string& path, std::span<const std::string> names) {
   if (void* known = dlsym(RTLD_DEFAULT, probe)) return {RTLD_DEFAULT, path_of(known)};
+  std::vector<std::string> all(names.begin(), names.end());
+  if (!path.empty()) all.insert(all.begin(), path);
   std::string reasons;
   for (const int only_loaded : {RTLD_NOLOAD, 0}) {
-    for (const std::string& name : names) {
+    // A path that somebody has chosen is not replaced by what happens to be there.
+    if (only_loaded == 0 && !path.empty()) all = {path};
+    for (const std::string& name : all) {
       void* handle = dlopen(name.c_str(), RTLD_NOW | RTLD_LOCAL | only_loaded);
       if (handle == nullptr) {
         const char* reason = dlerror();

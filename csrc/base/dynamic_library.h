@@ -10,9 +10,10 @@ namespace hvdtune {
 class DynamicLibrary {
  public:
   // Prefers the copy that the process has already, known by its function `probe`: two copies of one
-  // library do not know of each other. Otherwise loads the first of `names` that there is. Throws
-  // Error(kUsage) with the loader's reason, `what` naming the library, if there is none.
-  static DynamicLibrary find(const std::string& what, const char* probe,
+  // library do not know of each other. Otherwise loads `path`, or if that is empty the first of
+  // `names` that there is. Throws Error(kUsage) with the loader's reason, `what` naming the library,
+  // if it cannot.
+  static DynamicLibrary find(const std::string& what, const char* probe, const std::string& path,
                              std::span<const std::string> names);
 
   // Null if it has none of that name.

@@ -1,7 +1,6 @@
 #include "device/driver.h"
 
 #include <array>
-#include <vector>
 
 #include "base/status.h"
 
@@ -20,11 +19,9 @@ CudaDriver::CudaDriver(DynamicLibrary library) : library_(std::move(library)) {
 }
 
 std::shared_ptr<CudaDriver> CudaDriver::open(const std::string& path) {
-  std::vector<std::string> names;
-  if (!path.empty()) names.push_back(path);
-  names.emplace_back("libcuda.so.1");
-  return std::shared_ptr<CudaDriver>(
-      new CudaDriver(DynamicLibrary::find("CUDA's driver", "cuDeviceGetCount", names)));
+  constexpr const char* kProbe = "cuDeviceGetCount";
+  return std::shared_ptr<CudaDriver>(new CudaDriver(
+      DynamicLibrary::find("CUDA's driver", kProbe, path, std::array{std::string("libcuda.so.1")})));
 }
 
 void CudaDriver::initialise() const {
@@ -56,6 +53,7 @@ std::string CudaDriver::version() const {
 }
 
 int CudaDriver::count() const {
+  if (init(0) == kCudaNoDevice) return 0;
   initialise();
   int count = 0;
   check(device_count(&count), "cuDeviceGetCount");

@@ -22,6 +22,7 @@ using CudaGraph = struct CudaGraphObject*;
 using CudaUserObject = struct CudaUserObjectObject*;
 
 inline constexpr CudaResult kCudaSuccess = 0;
+inline constexpr CudaResult kCudaNoDevice = 100;
 inline constexpr CudaResult kCudaNotReady = 600;
 inline constexpr unsigned kCudaStreamNonBlocking = 1;
 inline constexpr unsigned kCudaEventDisableTiming = 2;
@@ -78,8 +79,8 @@ inline constexpr unsigned kCudaMoveToGraph = 1;
 // that has made a context current.
 class CudaDriver {
  public:
-  // `path` is a library that is preferred, or empty. Throws Error(kUsage) with a sentence if there
-  // is none. It is not initialised yet: CUDA_VISIBLE_DEVICES has no effect after that, and scripts
+  // `path` is the library to load where the process has none yet, or empty: what the system has.
+  // Throws Error(kUsage) with a sentence if it cannot be loaded. It is not initialised yet: CUDA_VISIBLE_DEVICES has no effect after that, and scripts
   // set it when they know their local rank.
   static std::shared_ptr<CudaDriver> open(const std::string& path = {});
 
@@ -89,7 +90,8 @@ class CudaDriver {
 
   // As in "12.9".
   std::string version() const;
-  // These initialise it. Throw Error(kUsage) with a sentence if it does not work.
+  // These initialise it. Throw Error(kUsage) with a sentence if it does not work; that there is no
+  // GPU is no error.
   int count() const;
   std::string name_of(int number) const;
   const std::string& path() const { return library_.path(); }

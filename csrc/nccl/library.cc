@@ -41,11 +41,9 @@ NcclLibrary::NcclLibrary(DynamicLibrary library) : library_(std::move(library)) 
 }
 
 std::shared_ptr<NcclLibrary> NcclLibrary::open(const std::string& path) {
-  std::vector<std::string> names;
-  if (!path.empty()) names.push_back(path);
-  names.insert(names.end(), {"libnccl.so.2", "librccl.so.1", "librccl.so"});
+  const std::vector<std::string> names{"libnccl.so.2", "librccl.so.1", "librccl.so"};
   return std::shared_ptr<NcclLibrary>(
-      new NcclLibrary(DynamicLibrary::find("NCCL", "ncclGetUniqueId", names)));
+      new NcclLibrary(DynamicLibrary::find("NCCL", "ncclGetUniqueId", path, names)));
 }
 
 std::string NcclLibrary::version() const { return text_of(version_); }

@@ -73,8 +73,8 @@ struct NcclConfig {
 // Thread rule: NCCL's own: one thread at a time, and hvdtune's runtime always uses the same.
 class NcclLibrary {
  public:
-  // `path` is a library that is preferred, or empty. Throws Error(kUsage) with a sentence if there
-  // is none, or one that is too old.
+  // `path` is the library to load where the process has none yet, or empty: what the system has.
+  // Throws Error(kUsage) with a sentence if it cannot be loaded or is too old.
   static std::shared_ptr<NcclLibrary> open(const std::string& path = {});
 
 #define HVDTUNE_DECLARE(name, symbol, parameters) NcclResult(*name) parameters = nullptr;

@@ -30,6 +30,18 @@ def test_libraries_for_gpus_are_those_that_the_variables_name(monkeypatch):
     assert said["NCCL"].startswith("libm.so.6 is not NCCL")
 
 
+@pytest.mark.parametrize(
+    ("variable", "value"), [("HVDTUNE_GPU_OPERATIONS", "host"), ("HOROVOD_GPU_OPERATIONS", "MPI")]
+)
+def test_who_has_chosen_the_hosts_memory_for_tensors_on_a_gpu_is_named(
+    monkeypatch, variable, value
+):
+    monkeypatch.setenv(variable, value)
+    said = {finding.name: finding.detail for finding in examine()}
+    copied = "tensors on a GPU are copied through the host's memory"
+    assert said["GPU operations"] == f"{copied}: {variable}={value}"
+
+
 def test_what_is_absent_comes_with_advice():
     text = render_text(
         [

@@ -72,6 +72,31 @@ def test_init_says_what_is_missing():
     assert "or unset HVDTUNE_GPU_OPERATIONS" in done.stderr
 
 
+def test_a_library_that_is_named_is_not_replaced_by_another():
+    cuda, nccl = reported(cuda="/nonexistent/libcuda.so", nccl="/nonexistent/libnccl.so")
+    for what, said in (("CUDA's driver", cuda), ("NCCL", nccl)):
+        assert said.startswith(f"{what} cannot be loaded: /nonexistent/")
+        assert ";" not in said
+
+
+@pytest.mark.parametrize("variable", ["HVDTUNE_CUDA_LIBRARY", "HVDTUNE_NCCL_LIBRARY"])
+def test_init_warns_of_a_named_library_that_cannot_be_loaded(variable):
+    script = (
+        "from hvdtune.core.rank import runtime\n"
+        "from hvdtune.core.rank.process import PROCESS\n"
+        "PROCESS.has_gpu_tensors = True\n"
+        "runtime.init()\n"
+        "print(PROCESS.has_gpu_operations())"
+    )
+    libraries = dict.fromkeys(("HVDTUNE_CUDA_LIBRARY", "HVDTUNE_NCCL_LIBRARY"), "libm.so.6")
+    environ = libraries | {variable: "/nonexistent/library.so"}
+    done = subprocess.run(
+        [sys.executable, "-c", script], env=environ, capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
+    assert "tensors on a GPU are copied through the host's memory" in done.stderr
+
+
 @pytest.mark.parametrize("value", ["NCCL", "nccl"])
 def test_a_leftover_of_horovods_installation_changes_nothing_without_a_gpu(value):
     script = (

@@ -1,7 +1,10 @@
 """Collectives of Python on tensors in a GPU's memory, on the fake of tests/fake_gpu."""
 
 import gc
+import json
 import os
+import subprocess
+import sys
 
 import ml_dtypes
 import numpy as np
@@ -194,3 +197,17 @@ def test_nccl_is_chosen_by_itself_where_each_rank_has_a_gpu(variables, carried):
         **libraries,
     )
     assert ranks == [carried] * 2
+
+
+def test_doctor_tells_a_driver_without_a_gpu_from_one_that_is_missing():
+    environ = os.environ | {
+        "FAKE_GPU_DEVICES": "0",
+        "HVDTUNE_CUDA_LIBRARY": str(fake_device.CUDA),
+        "HVDTUNE_NCCL_LIBRARY": str(fake_device.NCCL),
+    }
+    asked = [sys.executable, "-m", "hvdtune", "doctor", "--json"]
+    told = subprocess.run(asked, env=environ, capture_output=True, text=True, check=True).stdout
+    findings = {row["name"]: row for row in json.loads(told)}
+    assert findings["CUDA driver"]["state"] == "ok"
+    assert findings["CUDA driver"]["detail"].endswith(", no GPU")
+    assert findings["GPU operations"]["detail"].endswith("this process sees no GPU")

@@ -396,8 +396,17 @@ def _with_gpu_operations(config: Config, can_have_gpu_tensors: bool) -> Config:
             )
     if config.gpu_operations != "auto":
         return config
-    if can_have_gpu_tensors and not nccl.libraries_error(config.cuda_library, config.nccl_library):
-        return config
+    if can_have_gpu_tensors:
+        error = nccl.libraries_error(config.cuda_library, config.nccl_library)
+        if not error:
+            return config
+        if config.cuda_library or config.nccl_library:
+            warnings.warn(
+                f"tensors on a GPU are copied through the host's memory, since {error}: set "
+                "HVDTUNE_CUDA_LIBRARY and HVDTUNE_NCCL_LIBRARY to libraries that there are, or "
+                "to nothing",
+                stacklevel=4,  # of who calls init
+            )
     return dataclasses.replace(config, gpu_operations="host")
 
 

@@ -21,7 +21,7 @@ def wheel_library() -> str:
 
 
 def libraries_error(cuda_library: str, nccl_library: str) -> str:
-    """Why one of both cannot be loaded, the named ones first; "" if they can.
+    """Why one of both cannot be loaded; "" if they can. See `report` for which they are.
 
     Initialises nothing, so that a script can still set CUDA_VISIBLE_DEVICES.
     """
@@ -31,8 +31,9 @@ def libraries_error(cuda_library: str, nccl_library: str) -> str:
 
 
 def report(cuda_library: str, nccl_library: str) -> dict[str, Any]:
-    """What there is of both, the named ones first: see `_native.gpu_report`.
+    """What there is of both: see `_native.gpu_report`.
 
+    What the process has comes first, then the one that is named, then the wheel's or the system's.
     "unusable" says in a sentence why tensors on a GPU cannot be carried by NCCL, "" if they can.
     """
     from hvdtune.core import _native
