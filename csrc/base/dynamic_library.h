@@ -11,8 +11,8 @@ class DynamicLibrary {
  public:
   // Prefers the copy that the process has already, known by its function `probe`: two copies of one
   // library do not know of each other. Otherwise loads `path`, or if that is empty the first of
-  // `names` that there is. Throws Error(kUsage) with the loader's reason, `what` naming the library,
-  // if it cannot.
+  // `names` that there is. Throws Error(kUsage) with the loader's reason, `what` naming the
+  // library, if it cannot.
   static DynamicLibrary find(const std::string& what, const char* probe, const std::string& path,
                              std::span<const std::string> names);
 

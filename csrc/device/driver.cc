@@ -20,8 +20,8 @@ CudaDriver::CudaDriver(DynamicLibrary library) : library_(std::move(library)) {
 
 std::shared_ptr<CudaDriver> CudaDriver::open(const std::string& path) {
   constexpr const char* kProbe = "cuDeviceGetCount";
-  return std::shared_ptr<CudaDriver>(new CudaDriver(
-      DynamicLibrary::find("CUDA's driver", kProbe, path, std::array{std::string("libcuda.so.1")})));
+  return std::shared_ptr<CudaDriver>(new CudaDriver(DynamicLibrary::find(
+      "CUDA's driver", kProbe, path, std::array{std::string("libcuda.so.1")})));
 }
 
 void CudaDriver::initialise() const {

@@ -80,8 +80,9 @@ inline constexpr unsigned kCudaMoveToGraph = 1;
 class CudaDriver {
  public:
   // `path` is the library to load where the process has none yet, or empty: what the system has.
-  // Throws Error(kUsage) with a sentence if it cannot be loaded. It is not initialised yet: CUDA_VISIBLE_DEVICES has no effect after that, and scripts
-  // set it when they know their local rank.
+  // Throws Error(kUsage) with a sentence if it cannot be loaded. It is not initialised yet:
+  // CUDA_VISIBLE_DEVICES has no effect after that, and scripts set it when they know their local
+  // rank.
   static std::shared_ptr<CudaDriver> open(const std::string& path = {});
 
 #define HVDTUNE_DECLARE(name, symbol, parameters) CudaResult(*name) parameters = nullptr;
