@@ -60,8 +60,7 @@ class Executor : private Observer {
   void hand_to_gpu(std::span<const Member> members, const Setting& setting, CutReason reason);
   static GpuTask task_for_set(const Group& group);
   static GpuTask task_within_host(const Group& group);
-  NcclId share_id(Group& group, const Setting& setting);
-  NcclId share_id_within_host(Group& group, const Setting& setting);
+  NcclId share_id(uint32_t process_set, bool within_host, const Setting& setting);
   Group& column_of(uint32_t process_set);
   std::vector<GpuRecord> records_of(std::span<const Member> members, CutReason reason);
   Backend* backend_of(uint32_t process_set);

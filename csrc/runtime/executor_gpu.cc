@@ -195,7 +195,7 @@ void Executor::hand_to_gpu(std::span<const Member> members, const Setting& setti
   task.within_host = splits;
   task.in_graph = request.in_graph;
   if (!gpu_->has_communicator(task.process_set, splits)) {
-    task.id = splits ? share_id_within_host(group, setting) : share_id(group, setting);
+    task.id = share_id(request.process_set, splits, setting);
   }
   GpuBucket{*this, members, task}.add_calls();
   for (const Member& member : members) {
@@ -227,34 +227,34 @@ GpuTask Executor::task_within_host(const Group& group) {
   return task;
 }
 
-// The set's first rank makes it, and the others get it over hvdtune's own links.
-NcclId Executor::share_id(Group& group, const Setting& setting) {
+// The set's first rank makes it, or that of each host for the ranks of its host, and the others get
+// it over hvdtune's own links. Whether a rank splits depends on its bits, so they are compared in
+// the one exchange that all ranks have, whoever it is for.
+NcclId Executor::share_id(uint32_t process_set, bool within_host, const Setting& setting) {
   struct Shared {
     NcclId id;
     GpuBits bits;
-  } shared{{}, gpu_->bits()};
-  if (group.rank() == 0) shared.id = gpu_->make_id();
-  auto* bytes = reinterpret_cast<uint8_t*>(&shared);
-  hvdtune::broadcast(group, 0, bytes, bytes, sizeof shared, setting);
-  if (shared.bits != gpu_->bits()) {
-    throw Error(
-        ErrorCode::kUsage,
-        "HVDTUNE_GPU_BITS differs between ranks, as here and on the first; give all of them "
-        "the same");
+  };
+  Group& group = group_of(process_set);
+  const Topology& topology = group.topology();
+  const int maker = within_host ? topology.hosts[static_cast<size_t>(topology.cross_rank)][0] : 0;
+  Shared own{{}, gpu_->bits()};
+  if (group.rank() == maker) own.id = gpu_->make_id();
+  std::vector<Shared> all(static_cast<size_t>(group.size()));
+  const std::vector<size_t> blocks(all.size(), sizeof(Shared));
+  hvdtune::allgather(group, reinterpret_cast<const uint8_t*>(&own),
+                     reinterpret_cast<uint8_t*>(all.data()), blocks, setting);
+  const auto other =
+      std::ranges::find_if(all, [&](const Shared& shared) { return shared.bits != gpu_->bits(); });
+  if (other != all.end()) {
+    const int rank = (*sets_.find(process_set))[static_cast<size_t>(other - all.begin())];
+    const bool exact_here = gpu_->bits() == GpuBits::kExact;
+    throw Error(ErrorCode::kUsage,
+                std::string("HVDTUNE_GPU_BITS differs between ranks: it is ") +
+                    (exact_here ? "exact here and nccl" : "nccl here and exact") + " on rank " +
+                    std::to_string(rank) + "; give all of them the same");
   }
-  return shared.id;
-}
-
-// The first rank of each host makes its host's.
-NcclId Executor::share_id_within_host(Group& group, const Setting& setting) {
-  NcclId own;
-  if (group.topology().local_rank == 0) own = gpu_->make_id();
-  std::vector<NcclId> ids(static_cast<size_t>(group.size()));
-  const std::vector<size_t> blocks(ids.size(), sizeof(NcclId));
-  hvdtune::allgather(group, reinterpret_cast<const uint8_t*>(own.bytes.data()),
-                     reinterpret_cast<uint8_t*>(ids.data()), blocks, setting);
-  const auto host = static_cast<size_t>(group.topology().cross_rank);
-  return ids[static_cast<size_t>(group.topology().hosts[host][0])];
+  return all[static_cast<size_t>(maker)].id;
 }
 
 // The ranks of the set that have this one's place on their hosts, host after host. REQUIRES: all

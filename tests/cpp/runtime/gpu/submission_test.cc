@@ -147,13 +147,21 @@ TEST(ranks_that_disagree_about_the_device_are_told_so) {
 }
 
 TEST(ranks_with_different_bits_are_told_so) {
-  GpuJob job({.size = 2, .exact_rank = 1});
-  job.each([](Runtime& runtime, const Device& device, int) {
-    const GpuTensorPair tensor(device, floats(1.0F));
-    const Handle handle = runtime.submit(one_of(on_gpu(device, sum_of("x"), {tensor.memory()})))[0];
-    const Error error = failure_of(runtime, handle);
-    CHECK(contains(error.what(), "HVDTUNE_GPU_BITS differs between ranks"));
-  });
+  Setting hierarchical;
+  hierarchical.hierarchical_allreduce = true;
+  for (const GpuJobOptions& options :
+       {GpuJobOptions{.size = 2, .exact_rank = 1},
+        // Where the others split an allreduce at hosts, and the one does not.
+        GpuJobOptions{.size = 4, .hosts = 2, .exact_rank = 3, .setting = hierarchical}}) {
+    GpuJob job(options);
+    job.each([](Runtime& runtime, const Device& device, int) {
+      const GpuTensorPair tensor(device, floats(1.0F));
+      const Handle handle =
+          runtime.submit(one_of(on_gpu(device, sum_of("x"), {tensor.memory()})))[0];
+      const Error error = failure_of(runtime, handle);
+      CHECK(contains(error.what(), "HVDTUNE_GPU_BITS differs between ranks: it is "));
+    });
+  }
 }
 
 TEST(tensors_of_both_kinds_share_no_bucket) {
