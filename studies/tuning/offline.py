@@ -9,8 +9,10 @@ Regret is how much slower the shipped setting truly is than the best of the grid
 until a setting within 1 % of the best is in force for good: with seeds where that never comes
 counted as infinite. "In use within 10 %" are those until the setting in use, which trials are
 compared with until there is a verdict, is within 10 % of the best for good. Cost is how much longer
-a run of 5,000 steps takes than under the default, the tuned part at its end included. Harm counts
-seeds whose shipped setting is truly slower than the default by over 1 %. A tuner with a verdict has
+a run of 5,000 steps takes than under the default, the tuned part at its end included. Time lost, in
+the last columns, is how much longer trainings of 2,000, 10,000 and 50,000 steps take than one that
+knows the best setting and begins with it. Harm counts seeds whose shipped setting is truly slower
+than the default by over 1 %. A tuner with a verdict has
 a second line: what the same studies would have shipped if the default stayed unless another setting
 was proved to be faster.
 """
@@ -37,11 +39,14 @@ from hvdtune.core.config.knobs import parse_assignments
 from studies.tuning import synthetic
 from studies.tuning.grid import Grid, load, rebased
 from studies.tuning.record import DATA
+from studies.tuning.replay import LENGTHS
 from studies.tuning.scenarios import SCENARIOS
 from studies.tuning.tuners import TUNERS, Outcome
 
 _NEAR = math.log(1.01)
 _IN_USE_NEAR = math.log(1.1)
+_COST_STEPS = 5_000
+_LOST_STEPS = tuple(steps for steps in LENGTHS if steps != _COST_STEPS)
 
 
 def main() -> None:
@@ -114,12 +119,20 @@ def one(name: str, folder: Path, tuner: str, seed: int) -> dict[str, Any]:
         "steps_until_used": _until_used(grid, found),
         "launches": found.launches,
         "trials": found.trials,
-        "cost_percent": round(100 * found.lost, 3),
+        "cost_percent": round(100 * found.lost[_COST_STEPS], 3),
+        **{
+            f"lost_percent_{steps}": round(100 * _against_oracle(grid, found, steps), 3)
+            for steps in _LOST_STEPS
+        },
         "harmed": int(gain < -_NEAR),
         "kind": found.kind,
         "phases": json.dumps(found.phases),
         "setting": json.dumps({axis: found.setting[axis] for axis in grid.axes}),
     }
+
+
+def _against_oracle(grid: Grid, found: Outcome, steps: int) -> float:
+    return (1 + found.lost[steps]) * math.exp(grid.best) - 1
 
 
 def _until_used(grid: Grid, found: Outcome) -> float:
@@ -143,14 +156,16 @@ def proved_only(row: dict[str, Any]) -> dict[str, Any]:
         "steps_until_near": row["steps"] if best <= _NEAR else math.inf,
         "steps_until_used": row["steps"] if best <= _IN_USE_NEAR else math.inf,
         "cost_percent": math.nan,
+        **{f"lost_percent_{steps}": math.nan for steps in _LOST_STEPS},
         "harmed": 0,
     }
 
 
 HEAD = (
     "| tuner | regret % median | p90 | within 1 % | steps to there, median | p90 | "
-    "in use within 10 %, median | p90 | steps in all | cost % median | p90 | harm | verdicts |\n"
-    "|---|---|---|---|---|---|---|---|---|---|---|---|---|"
+    "in use within 10 %, median | p90 | steps in all | cost % median | p90 | harm | verdicts"
+    + "".join(f" | lost % of {steps:,} steps, median | p90" for steps in _LOST_STEPS)
+    + f" |\n|{'---|' * (13 + 2 * len(_LOST_STEPS))}"
 )
 
 
@@ -159,7 +174,6 @@ def summary(tuner: str, rows: Sequence[dict[str, Any]]) -> str:
     regret = [row["regret_percent"] for row in rows]
     until = [row["steps_until_near"] for row in rows]
     used = [row["steps_until_used"] for row in rows]
-    cost = [row["cost_percent"] for row in rows]
     near = sum(math.isfinite(steps) for steps in until)
     kinds = collections.Counter(row["kind"] for row in rows if row["kind"])
     cells = [
@@ -172,9 +186,10 @@ def summary(tuner: str, rows: Sequence[dict[str, Any]]) -> str:
         _steps(_quantile(used, 0.5)),
         _steps(_quantile(used, 0.9)),
         _steps(_quantile([row["steps"] for row in rows], 0.5)),
-        *(("", "") if any(map(math.isnan, cost)) else _costs(cost)),
+        *_costs(rows, "cost_percent"),
         f"{sum(row['harmed'] for row in rows)}",
         ", ".join(f"{count} {kind}" for kind, count in kinds.most_common()) or "-",
+        *(cell for steps in _LOST_STEPS for cell in _costs(rows, f"lost_percent_{steps}")),
     ]
     return f"| {' | '.join(cells)} |"
 
@@ -200,7 +215,10 @@ def _quantile(values: Sequence[float], share: float) -> float:
     return float(ranked[min(len(ranked) - 1, math.ceil(share * len(ranked)) - 1)])
 
 
-def _costs(values: Sequence[float]) -> tuple[str, str]:
+def _costs(rows: Sequence[dict[str, Any]], column: str) -> tuple[str, str]:
+    values = [row[column] for row in rows]
+    if any(map(math.isnan, values)):
+        return "", ""
     return f"{_quantile(values, 0.5):+.1f}", f"{_quantile(values, 0.9):+.1f}"
 
 

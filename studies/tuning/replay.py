@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import random
 from collections import deque
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Final
 
@@ -17,6 +18,8 @@ from hvdtune.core.job.channel import Adopted, Closed, Formed, JobEvent, RankAddr
 from studies.tuning.grid import Grid
 from tests.kit.virtual_clock import VirtualClock
 
+# Of the trainings whose costs are counted, in steps.
+LENGTHS: Final = (2_000, 5_000, 10_000, 50_000)
 LAUNCH_S: Final = 3.0  # what it takes to start a script that imports a framework
 
 
@@ -33,18 +36,17 @@ class Cluster:
     """The machine: its mood goes on from launch to launch, each launch has likings of its own.
 
     `lost_s` is what the steps took beyond what the default would have taken in the same mood.
-    `lost_by` holds it after so many steps, for the costs of a run of that length.
     """
 
-    def __init__(self, grid: Grid, seed: int, watch_steps: int = 5000) -> None:
+    def __init__(self, grid: Grid, seed: int, lengths: Collection[int] = LENGTHS) -> None:
         self.grid = grid
         self.clock = VirtualClock()
         self.launches = 0
         self.steps = 0
         self.default_s = 0.0
         self.lost_s = 0.0
-        self.lost_by: tuple[float, float] | None = None
-        self._watch_steps = watch_steps
+        self._lengths = lengths
+        self._lost_by: dict[int, tuple[float, float]] = {}
         self._random = random.Random(seed)
         self._effects: dict[str, float] = {}
         self._moods = [series.tolist() for series in grid.noise.moods]
@@ -72,20 +74,23 @@ class Cluster:
         self.steps += 1
         self.default_s += default_s
         self.lost_s += duration_s - default_s
-        if self.steps == self._watch_steps:
-            self.lost_by = (self.lost_s, self.default_s)
+        if self.steps in self._lengths:
+            self._lost_by[self.steps] = (self.lost_s, self.default_s)
         self.clock.time_s += duration_s
         return duration_s
 
-    def share_lost(self, shipped: Setting) -> float:
-        """Return the share of the default's time that tuning lost over the steps that are watched.
+    def shares_lost(self, shipped: Setting) -> dict[int, float]:
+        """Return the share of the default's time that was lost in trainings of so many steps.
 
-        If the tuning ended earlier, the remaining steps run with `shipped`.
+        What comes after the tuning runs with `shipped`.
         """
-        if self.lost_by is not None:
-            lost_s, default_s = self.lost_by
+        return {length: self._share_lost(shipped, length) for length in self._lengths}
+
+    def _share_lost(self, shipped: Setting, length: int) -> float:
+        if length in self._lost_by:
+            lost_s, default_s = self._lost_by[length]
             return lost_s / default_s
-        rest_s = (self._watch_steps - self.steps) * self.default_s / max(self.steps, 1)
+        rest_s = (length - self.steps) * self.default_s / max(self.steps, 1)
         lost_s = self.lost_s + rest_s * math.expm1(-self.grid.gain(shipped))
         return lost_s / (self.default_s + rest_s)
 

@@ -35,16 +35,16 @@ class Outcome:
     """What a tuner shipped and what it took.
 
     `steps` are those until the shipped setting was in force for good, over all launches; `lost` is
-    the share by which a run of 5,000 steps is longer than under the default, negative when it is
-    shorter, without the time of launches; `kind` is the verdict's, "" where there is none; `used`
-    are settings that were in use before that, each with the steps after which it was.
+    the share by which a training of so many steps is longer than under the default, negative when
+    it is shorter, without the time of launches; `kind` is the verdict's, "" where there is none;
+    `used` are settings that were in use before that, each with the steps after which it was.
     """
 
     setting: dict[str, Value]
     steps: int
     launches: int
     trials: int
-    lost: float
+    lost: dict[int, float]
     kind: str = ""
     phases: dict[str, int] = field(default_factory=dict)
     used: tuple[tuple[int, Setting], ...] = ()
@@ -81,7 +81,7 @@ def _ours(grid: Grid, seed: int, options: TuneOptions) -> Outcome:
         verdict = tune(study, Path(folder), options, watch, cluster.clock).verdict
     shipped = dict(verdict.setting)
     return Outcome(
-        shipped, cluster.steps, cluster.launches, seen["trials"], cluster.share_lost(shipped),
+        shipped, cluster.steps, cluster.launches, seen["trials"], cluster.shares_lost(shipped),
         verdict.kind, dict(phases), tuple(used),
     )  # fmt: skip
 
@@ -121,7 +121,7 @@ def _single_readings(grid: Grid, seed: int, sampler: optuna.samplers.BaseSampler
         readings[key_of(setting)] = (reading, setting)
         study.tell(trial, math.log(reading))
     shipped = min(readings.values(), key=lambda each: each[0])[1]
-    lost = cluster.share_lost(shipped)
+    lost = cluster.shares_lost(shipped)
     return Outcome(shipped, cluster.steps, 1, TRIALS, lost)
 
 
@@ -168,7 +168,7 @@ def _horovod(grid: Grid, seed: int, switches: tuple[str, ...]) -> Outcome:
         manager.tune(statistics.median(windows))
         samples += 1
     shipped = manager.setting
-    return Outcome(shipped, cluster.steps, 1, samples, cluster.share_lost(shipped))
+    return Outcome(shipped, cluster.steps, 1, samples, cluster.shares_lost(shipped))
 
 
 def _take(cluster: Cluster, setting: Setting, steps: int) -> Sequence[float]:

@@ -11,14 +11,14 @@ from hvdtune.tuner.space.tune_options import TuneOptions
 from studies.tuning import record, synthetic
 from studies.tuning.grid import Grid, load, rebased
 from studies.tuning.kill import Tally, one_study
-from studies.tuning.offline import one, summary
+from studies.tuning.offline import HEAD, one, summary
 from studies.tuning.parameter_manager import BOX, ParameterManager
 from studies.tuning.rates import Rates, injected, replayed_verdict
 from studies.tuning.replay import Cluster
 from studies.tuning.smooth import smoothed
 from studies.tuning.switches import load as busy
 from studies.tuning.switches import switch
-from studies.tuning.tuners import TUNERS
+from studies.tuning.tuners import TUNERS, Outcome
 
 
 @pytest.fixture(scope="module")
@@ -78,12 +78,30 @@ def test_a_replayed_job_adopts_a_setting_inside_the_next_step(peak):
 
 
 def test_a_run_under_a_setting_loses_what_its_gain_says(peak):
-    cluster = Cluster(quiet(peak), seed=1, watch_steps=100)
+    cluster = Cluster(quiet(peak), seed=1, lengths=(50, 100))
     setting = {**peak.default, "cycle_time_ms": 20.0}
     for index in range(60):
         cluster.step(cluster.gain(setting), index)
 
-    assert cluster.share_lost(setting) == pytest.approx(math.expm1(-peak.gain(setting)))
+    share = pytest.approx(math.expm1(-peak.gain(setting)))
+    assert cluster.shares_lost(setting) == {50: share, 100: share}
+
+
+def test_who_begins_with_the_best_setting_loses_nothing_against_who_knows_it(peak, monkeypatch):
+    def begin_with(setting):
+        def tuner(grid, seed):
+            cluster = Cluster(quiet(grid), seed)
+            cluster.step(cluster.gain(setting), 0)
+            return Outcome(setting, 1, 1, 0, cluster.shares_lost(setting))
+
+        return tuner
+
+    monkeypatch.setitem(TUNERS, "knows", begin_with(peak.best_setting))
+    monkeypatch.setitem(TUNERS, "keeps", begin_with(peak.default))
+    knows, keeps = (one("synthetic-peak", Path(), name, seed=0) for name in ("knows", "keeps"))
+
+    assert (knows["lost_percent_2000"], knows["lost_percent_50000"]) == (0, 0)
+    assert keeps["lost_percent_10000"] == pytest.approx(100 * math.expm1(peak.best), abs=1e-3)
 
 
 def test_parameter_manager_samples_every_combination_21_times_within_its_box(peak):
@@ -124,7 +142,7 @@ def test_every_tuner_ends_and_is_told_of_in_a_line(tuner, tmp_path):
 
     assert row["steps"] > 0
     assert row["trials"] >= 24
-    assert summary(tuner, [row]).count("|") == 14
+    assert summary(tuner, [row]).count("|") == HEAD.splitlines()[0].count("|")
 
 
 def test_verifications_of_a_slowdown_claim_no_gain_and_mostly_hold_it(peak):
