@@ -290,7 +290,7 @@ class InPlace:
                 address = gradient.data_ptr()
                 batcher.add(self._request, [address], self._nbytes, [memory])
                 self.sent = True
-                batcher.flush_when_full()
+                batcher.flush_when_due()
                 return
         taken = [part.take() for part in self._parts]
         buffers = [buffer for buffer, _ in taken]
@@ -305,7 +305,7 @@ class InPlace:
         owners = [buffer.owner for buffer in buffers]
         batcher.add(self._request, addresses, self._nbytes, owners, ready, gpu)
         self.sent = True
-        batcher.flush_when_full()
+        batcher.flush_when_due()
 
     def receive(self) -> None:
         for part in self._parts:
@@ -384,7 +384,7 @@ class Packed:
         address = memory.data_ptr()
         batcher.add(self._request, [address], nbytes, [memory])
         self._sent = True
-        batcher.flush_when_full()
+        batcher.flush_when_due()
 
     def end_step(self) -> None:
         self._sent = False

@@ -52,7 +52,8 @@ class Step:
     """One training step, again and again. All ranks hold the same values, so averages stay."""
 
     def __init__(self, scenario: Scenario) -> None:
-        self._batcher = RequestBatcher(flush_bytes=scenario.together_bytes)
+        # Together by bytes alone: the grids were recorded so.
+        self._batcher = RequestBatcher(scenario.together_bytes, flush_after_s=math.inf)
         self._gradients = []
         for tensor in reversed(list(scenario.tensors())):
             values = np.ones(tensor.count, dtype=np.float32)
@@ -74,7 +75,7 @@ class Step:
                 np.dot(self._matrix, self._matrix, out=self._product)
                 due -= self._bytes_per_product
             self._batcher.add(request, [values.ctypes.data], values.nbytes, [values])
-            self._batcher.flush_when_full()
+            self._batcher.flush_when_due()
         self._batcher.wait()
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
@@ -11,7 +12,10 @@ from hvdtune.core.rank import handles, runtime
 from hvdtune.core.rank.adapter import OnGpu, Ready
 from hvdtune.errors import CollectiveError, HvdtuneError
 
-FLUSH_BYTES: Final = 1 << 20  # large gradients that become ready wait for each other up to this
+# Gradients that become ready wait for each other up to so many bytes, or until the first of them
+# has waited for so long: a slow backward pass hides what a slow network takes.
+FLUSH_BYTES: Final = 1 << 20
+FLUSH_AFTER_S: Final = 0.002
 
 
 class RequestBatcher:
@@ -23,9 +27,13 @@ class RequestBatcher:
     Thread rule: as BackwardPassCounter.
     """
 
-    def __init__(self, flush_bytes: int = FLUSH_BYTES) -> None:
+    def __init__(
+        self, flush_bytes: int = FLUSH_BYTES, flush_after_s: float = FLUSH_AFTER_S
+    ) -> None:
         self._flush_bytes = flush_bytes
+        self._flush_after_s = flush_after_s
         self._bytes = 0
+        self._since_s = 0.0  # when the last batch was begun
         # Only the last may not have been submitted. Always this list: the finalizer looks at it.
         self._batches: list[handles.Batch] = []
         self._failure: HvdtuneError | None = None
@@ -51,17 +59,19 @@ class RequestBatcher:
             self.flush()
         if not self._batches or self._batches[-1].is_submitted:
             self._batches.append(handles.Batch())
+            self._since_s = time.monotonic()
         self._batches[-1].add(request, addresses, addresses, owners, ready, gpu)
         self._bytes += nbytes
 
-    def flush_when_full(self) -> None:
-        """Starts what was added when it is much. A signal handler may raise here, not in `add`:
-        note between the two that the operation was added.
+    def flush_when_due(self) -> None:
+        """Starts what was added when it is much, or has waited. A signal handler may raise here,
+        not in `add`: note between the two that the operation was added.
 
         Raises:
             CollectiveError: see `flush`.
         """
-        if self._bytes >= self._flush_bytes:
+        waited_s = time.monotonic() - self._since_s
+        if self._bytes >= self._flush_bytes or waited_s >= self._flush_after_s:
             self.flush()
 
     def flush(self) -> None:
