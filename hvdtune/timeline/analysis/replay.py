@@ -185,7 +185,8 @@ def fit_costs(events: pd.DataFrame) -> CostModel:
     Buckets are served one after another, so one's time is from its first rank's begin, or from the
     end of the one before where that is later or just before, to its last rank's end. Where all
     buckets are alike, the parts cannot be told apart: then small ones are all fixed cost and large
-    ones all bytes.
+    ones all bytes. Buckets of which there are a few only, as of what is exchanged once before the
+    training, do not tell them apart.
     """
     buckets = bucket_table(events)
     by = buckets[buckets["bytes"] > 0].groupby("bucket")
@@ -206,11 +207,13 @@ def fit_costs(events: pd.DataFrame) -> CostModel:
     rows["ms"] = np.minimum(rows["ms"].to_numpy(np.float64), most_ms.to_numpy(np.float64))
     alike = rows.groupby(["tensors", "bytes"])["ms"].agg(["mean", "size"]).reset_index()
     alike.columns = pd.Index(["tensors", "bytes", "ms", "count"])
-    return _fit(alike, reply_ms)
+    often = alike[alike["count"] >= OFTEN]
+    return _fit(alike if often.empty else often, reply_ms)
 
 
 SMALL_BYTES = 256 * 1024
 RARE = 0.01  # of buckets alike
+OFTEN = 5  # buckets alike that say what others take
 NEXT_NS = 100_000  # a bucket that begins sooner after another was waiting for it
 
 

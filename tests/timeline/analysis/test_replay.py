@@ -81,6 +81,18 @@ def test_buckets_that_queue_cost_what_they_add_to_the_end() -> None:
     assert 100 * model.lasts_ms(1, 4096) == pytest.approx(at, rel=0.02)
 
 
+def test_what_is_exchanged_once_does_not_split_the_cost_of_buckets_that_are_alike() -> None:
+    record = Recorder()
+    for number in range(50):
+        size, took = (12, 0.1) if number == 0 else (16_384, 1.5)
+        for rank in range(2):
+            begin = 10.0 * number
+            record.add(rank, "BUCKET", begin, begin + took, seq=1, bucket=number, arg=size)
+    model = fit_costs(record.trace(2).events)
+    assert model.bucket_ms == pytest.approx(1.5)
+    assert model.byte_ms == 0
+
+
 def test_steps_hold_what_every_rank_announced() -> None:
     events = Training([5.0, 6.0, 9.0]).trace().events
     (found,) = steps_of(events, [7])
