@@ -69,7 +69,7 @@ def diff(first: Path, second: Path, *, as_json: bool) -> int:
     from hvdtune.timeline.analysis.metrics import breakdown
 
     traces = [load_trace([path]) for path in (first, second)]
-    left, right = (breakdown.steady_steps(trace.events) for trace in traces)
+    left, right = (breakdown.steady_steps(trace) for trace in traces)
     table = compare.of_steps(left, right)
     says = compare.sentence(table, {str(first): left, str(second): right})
     warnings = [text for trace in traces for text in trace.warnings]

@@ -93,8 +93,9 @@ class RunView:
         There are none where only one rank has collectives: what the others do would all be called
         computing.
         """
-        events = self.trace.events.iloc[:0] if self.arrivals is not None else self.trace.events
-        return breakdown.steady_steps(events)
+        if self.arrivals is not None:
+            return breakdown.table(self.trace.events.iloc[:0])
+        return breakdown.steady_steps(self.trace)
 
     @_computed_alone
     def critical_steps(self) -> pd.DataFrame:

@@ -85,7 +85,7 @@ FIGURES: Mapping[str, Callable[[RunView, Theme], go.Figure]] = {
     "busy_times": _busy_times,
     "lateness": _lateness,
     "waits": lambda run, theme: waits_figure(
-        stragglers.waits_for(run.trace.events, run.steps), run.job.hosts, theme
+        stragglers.waits_for(run.trace, run.steps), run.job.hosts, theme
     ),
     "bucket_sizes": _bucket_sizes,
     "cycles": _cycles,

@@ -16,12 +16,12 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hvdtune.plural import counted
-from hvdtune.timeline.analysis.metrics.breakdown import Spans, waits_of
+from hvdtune.timeline.analysis.metrics.breakdown import waits_of
 from hvdtune.timeline.model.counters import Counter, Counters
 from hvdtune.timeline.model.intervals import union
 from hvdtune.timeline.model.ordering import time_order
 from hvdtune.timeline.model.other_slices import OtherSlices
-from hvdtune.timeline.model.schema import COLLECTIVES, KIND_NAMES, Ints
+from hvdtune.timeline.model.schema import COLLECTIVES, KIND_NAMES, Ints, Spans
 from hvdtune.timeline.model.slices import KIND_TEXTS
 
 # Lane -> kinds of events in it, top to bottom.

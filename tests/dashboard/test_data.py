@@ -39,10 +39,10 @@ def test_parts_of_a_run_are_computed_one_at_a_time(monkeypatch):
     run = RunView("run", training_trace(ranks=2, tensors=4))
     steady_steps, others_may = breakdown.steady_steps, []
 
-    def steps(events):
+    def steps(trace):
         with ThreadPoolExecutor(1) as pool:
             others_may.append(pool.submit(run.computing.acquire, blocking=False).result())
-        return steady_steps(events)
+        return steady_steps(trace)
 
     monkeypatch.setattr(breakdown, "steady_steps", steps)
     assert run.steps is run.steps

@@ -13,9 +13,10 @@ from hvdtune.dashboard.pages import PAGES
 from hvdtune.dashboard.shell import PageAddress
 from hvdtune.timeline import write_chrome
 from hvdtune.timeline.analysis import compare
-from hvdtune.timeline.analysis.metrics import breakdown, efficiency, overlap, stragglers
+from hvdtune.timeline.analysis.metrics import breakdown, efficiency, gpu, overlap, stragglers
 from hvdtune.timeline.analysis.quantities import QUANTITIES, in_words, measure, page
 from hvdtune.timeline.model.schema import KIND_NAMES
+from tests.kit import gpu_recordings
 from tests.kit.horovod_timeline import write_horovod_timeline
 from tests.kit.synthetic import Recorder, Training
 from tests.kit.traces import KINETO
@@ -29,11 +30,14 @@ _JOBS = {
 }
 
 
-@pytest.fixture(scope="module", params=[*_JOBS, "kineto", "horovod"])
+@pytest.fixture(scope="module", params=[*_JOBS, "kineto", "horovod", *gpu_recordings.RECORDED_BY])
 def run(request, tmp_path_factory) -> RunView:
     if request.param == "kineto":
         return open_run(KINETO)
-    path = tmp_path_factory.mktemp("trace") / "trace.json"
+    folder = tmp_path_factory.mktemp("trace")
+    if write_gpus := gpu_recordings.RECORDED_BY.get(request.param):
+        return open_run(write_gpus(folder))
+    path = folder / "trace.json"
     if request.param == "horovod":
         write_horovod_timeline(path, 40, [0, 5_000])
     else:
@@ -102,12 +106,17 @@ def test_parts_and_tables_add_up_to_the_quantities(run):
     assert values["busy-time"] + values["waiting"] == pytest.approx(values["step-time"])
     ranks = stragglers.table(run.steps)
     assert ranks["waited_ms_per_step"].mean() == pytest.approx(values["waiting-for-ranks"])
-    matrix = stragglers.waits_for(run.trace.events, run.steps)
+    matrix = stragglers.waits_for(run.trace, run.steps)
     assert matrix.sum(axis=1).mean() == pytest.approx(values["waiting-for-ranks"], abs=1e-9)
     share = efficiency.table(run.steps)["percent"].iloc[0]
     assert share == pytest.approx(100 * values["busy-time"] / values["step-time"])
-    exposed = overlap.table(run.steps)["exposed_ms_per_step"].mean()
-    assert exposed == pytest.approx(values["exposed"])
+    hidden = overlap.table(run.steps)
+    assert hidden["exposed_ms_per_step"].mean() == pytest.approx(values["exposed"])
+    gpus = gpu.table(run.trace, run.steps)
+    if len(gpus):  # nothing is in flight on another rank only
+        assert gpus["alone_percent"].mean() == pytest.approx(
+            100 * values["waiting"] / values["step-time"]
+        )
     compared = compare.of_steps(run.steps, run.steps)
     if len(compared):
         assert compared.loc[0, "a_ms"] == pytest.approx(values["step-time"])
@@ -136,7 +145,7 @@ def test_what_a_trace_does_not_record_is_unknown():
     values = open_run(KINETO).quantities
     assert math.isnan(values["lost-processor-time"])
     assert in_words("lost-processor-time", values["lost-processor-time"]) == "not known"
-    nothing = breakdown.steady_steps(Training([1.0], steps=0).trace().events)
+    nothing = breakdown.steady_steps(Training([1.0], steps=0).trace())
     assert all(math.isnan(value) for value in measure(nothing).values())
 
 
@@ -144,3 +153,15 @@ def test_definitions_are_on_their_page_and_in_the_documentation(run):
     texts = [part for part in shown_on(run, "/definitions") if isinstance(part, str)]
     assert {each.definition for each in QUANTITIES.values()} <= set(texts)
     assert (DOCS / "quantities.md").read_text(encoding="utf-8") == page()
+
+
+def test_report_and_why_tell_the_same_of_communication(run, capsys):
+    if run.steps.empty:
+        pytest.skip("no steps")
+    reported = json.loads(printed(capsys, "report", "--json", run.title))["metrics"]
+    rows = reported["overlap"]["rows"]
+    exposed = sum(row["exposed_ms_per_step"] for row in rows) / len(rows)
+    assert exposed == pytest.approx(run.quantities["exposed"])
+    for found in run.answer.findings:
+        if found.kind == "exposed-communication":
+            assert f"of all ranks is {run.quantities['waiting']:.2f} ms" in found.evidence[1]

@@ -33,6 +33,8 @@ CODES = {
             "ALLTOALL",
             "REDUCESCATTER",
             "JOIN",
+            "SPAN",
+            "BLOCKED",
         ],
         start=1,
     )

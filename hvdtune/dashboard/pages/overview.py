@@ -39,9 +39,9 @@ _GPU_HEADERS = {
     "idle_percent": "Idle (%)",
     "kernels_percent": "Computes (%)",
     "communication_percent": "NCCL runs (%)",
-    "exposed_percent": "NCCL runs alone (%)",
+    "alone_percent": "NCCL runs alone (%)",
     "copies_percent": "Copies (%)",
-    "window_ms": "Recorded (ms)",
+    "window_ms": "Time looked at (ms)",
 }
 _KERNEL_HEADERS = {
     "kernel": "Kernel",
@@ -94,7 +94,7 @@ def _has_only_steps(run: RunView) -> bool:
 
 
 def _gpus(run: RunView) -> Component:
-    found = gpu.table(run.trace)
+    found = gpu.table(run.trace, run.steps)
     if found.empty:
         return html.Span()
     kernels = gpu.kernels(run.trace)
@@ -102,8 +102,9 @@ def _gpus(run: RunView) -> Component:
         "GPUs",
         note(gpu.sentence(found)),
         html.P(
-            "Shares are of the time from the begin of the first recorded step to the end of the "
-            "last; a GPU may do several things at once. What several streams do counts once.",
+            "Shares are of the time of the steps that are looked at, or where none are marked of "
+            "all that was recorded. A GPU may do several things at once; what several streams do "
+            "counts once.",
             className="hint",
         ),
         grid("gpu-table", number_columns(found, _GPU_HEADERS), found),
@@ -126,7 +127,7 @@ def _verdict(run: RunView, place: PageAddress) -> Component:
     answer = run.answer
     if answer.verdict == "incomplete":
         texts = [html.P(f"{capitalized(text)}.") for text in answer.missing]
-        if not gpu.table(run.trace).empty:
+        if not gpu.table(run.trace, run.steps).empty:
             texts.append(html.P("What its GPU does is told below."))
         return _alert("Incomplete: this trace cannot tell why the job is slow", texts, "gray")
     scope = answer.scope or (

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 from scipy import special
 
 from hvdtune.timeline.analysis.metrics import breakdown, stragglers
+from hvdtune.timeline.model.trace import Trace
 
 TITLE = "Differences"
 BLOCKS = 10  # neighbouring steps are alike, so they are counted as one
@@ -29,11 +30,11 @@ TITLES = {
 _COLUMNS = ["quantity", "a_ms", "b_ms", "change_ms", "low_ms", "high_ms", "percent", "differs"]
 
 
-def table(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
+def table(a: Trace, b: Trace) -> pd.DataFrame:
     """One row per quantity: the step, then its parts.
 
     Args:
-        a, b: events of two traces, see `schema.Trace`.
+        a, b: two traces, as read.
 
     Returns:
         Columns quantity, a_ms and b_ms (means per step, over all ranks), change_ms (b - a) with its
@@ -42,7 +43,7 @@ def table(a: pd.DataFrame, b: pd.DataFrame) -> pd.DataFrame:
         steps: two launches of the very same job may differ by more. There is no row where either
         trace has fewer than `BLOCKS` steady steps.
     """
-    return of_steps(*(breakdown.steady_steps(events) for events in (a, b)))
+    return of_steps(*(breakdown.steady_steps(trace) for trace in (a, b)))
 
 
 def of_steps(left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pandas as pd
 
+from hvdtune.timeline.analysis import device_spans
 from hvdtune.timeline.analysis.metrics import breakdown
 from hvdtune.timeline.model.intervals import covered_ns
 from hvdtune.timeline.model.trace import Trace
@@ -47,7 +48,7 @@ def step_table(trace: Trace) -> pd.DataFrame:
         step). How much of that the step waited for cannot be told from a trace alone.
     """
     columns = ["rank", "step", "begin_ns", "end_ns", "step_ms", "communicate_ms"]
-    return breakdown.table(trace.events)[columns]
+    return breakdown.table(trace.events, device_spans.of_all(trace))[columns]
 
 
 def summary(trace: Trace) -> dict[str, Any]:

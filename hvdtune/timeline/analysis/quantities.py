@@ -38,7 +38,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     "busy-time": Quantity(
         "Busy time",
         "ms per step",
-        "The time of a step in which a rank does not wait for operations: step time without "
+        "The time of a step in which a rank does not wait for communication: step time without "
         "waiting. The rank that is busy longest sets the length of the step.",
         "busy_ms",
     ),
@@ -48,7 +48,9 @@ QUANTITIES: Mapping[str, Quantity] = {
         "The time in which the script waits for operations. It is the sum of waiting for ranks, "
         "waiting for negotiation and waiting for buckets. Where a trace does not record it, a "
         "script is taken to wait from its last announcement in a step to the end of its last "
-        "collective.",
+        "collective. Where the kernels of every rank's GPU were recorded, it is the time in which "
+        "a GPU computes nothing and communicates, or its script waits: what a script launches "
+        "runs later.",
         "blocked_ms",
     ),
     "waiting-for-ranks": Quantity(

@@ -55,7 +55,7 @@ def query(trace: Trace, sql: str, limits: QueryLimits | None = None) -> pd.DataF
         tables = {
             "slices": trace.slices,
             "events": trace.events,
-            "steps": breakdown.steady_steps(trace.events),
+            "steps": breakdown.steady_steps(trace),
         }
         for name, table in tables.items():
             connection.register(name, table)

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from hvdtune.timeline.analysis import device_spans
 from hvdtune.timeline.analysis.findings import Answer, TraceFinding
 from hvdtune.timeline.analysis.metrics import METRICS, breakdown
 from hvdtune.timeline.model.trace import Trace
@@ -55,8 +56,8 @@ class MetricTable:
 
 def measure(trace: Trace) -> dict[str, MetricTable]:
     """Every metric of `metrics.METRICS`, in its order."""
-    steps = breakdown.table(trace.events)
-    steady = breakdown.steady_steps(trace.events)
+    steps = breakdown.table(trace.events, device_spans.of_all(trace))
+    steady = breakdown.steady_steps(trace)
     result = {}
     for name, metric in METRICS.items():
         if name == "breakdown":

@@ -6,7 +6,7 @@ from hvdtune.timeline.model.schema import KIND_NAMES
 from hvdtune.timeline.model.trace import Trace
 
 # Files of these formats tell different things of a rank: its collectives, and what it computes.
-_BESIDE_EACH_OTHER = ("horovod", "kineto")
+_BESIDE_EACH_OTHER = (["horovod", "kineto"], ["hvdtune", "kineto"], ["hvdtune-json", "kineto"])
 
 
 def files_of_ranks(trace: Trace) -> list[tuple[int, str, str]]:
@@ -44,4 +44,4 @@ def in_two_files(found: Iterable[tuple[int, str, str]]) -> list[str]:
 
 
 def _are_beside_each_other(files: list[tuple[str, str]]) -> bool:
-    return len(files) == 1 or sorted(kind for _, kind in files) == [*_BESIDE_EACH_OTHER]
+    return len(files) == 1 or sorted(kind for _, kind in files) in _BESIDE_EACH_OTHER

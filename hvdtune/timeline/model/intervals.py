@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hvdtune.timeline.model.schema import Ints
+from hvdtune.timeline.model.schema import Ints, Spans
 
 
 def union(begin_ns: Ints, end_ns: Ints) -> tuple[Ints, Ints]:
@@ -14,6 +14,27 @@ def union(begin_ns: Ints, end_ns: Ints) -> tuple[Ints, Ints]:
     starts = np.concatenate(([True], begin[1:] > end[:-1]))
     last = np.flatnonzero(np.concatenate((starts[1:], [True])))
     return begin[starts], end[last]
+
+
+def joined(*spans: Spans) -> Spans:
+    """All of them as one."""
+    begin, end = (np.concatenate(sides) for sides in zip(*spans, strict=True))
+    return begin, end
+
+
+def without(spans: Spans, others: Spans) -> Spans:
+    """The disjoint spans, in order, of the time that the first cover and the others do not."""
+    edges = (*union(*spans), *union(*others))
+    at = np.concatenate(edges)
+    order = np.argsort(at, kind="stable")
+
+    def inside(*weights: int) -> Ints:
+        each = np.repeat(np.array(weights), [len(edge) for edge in edges])
+        return np.cumsum(each[order])
+
+    at = at[order]
+    kept = (inside(1, -1, 0, 0)[:-1] > 0) & (inside(0, 0, 1, -1)[:-1] == 0) & (at[1:] > at[:-1])
+    return at[:-1][kept], at[1:][kept]
 
 
 def covered_ns(begin_ns: Ints, end_ns: Ints) -> int:

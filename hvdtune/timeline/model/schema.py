@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import pandas as pd
 
 Ints = NDArray[np.int64]
+Spans = tuple[Ints, Ints]  # begins and ends in ns
 Column = Literal["name", "seq", "bucket", "arg"]
 # What a script may say it does (SPAN), and what hvdtune.torch says for it.
 INPUT, GARBAGE, CHECKPOINT = "input", "gc", "checkpoint"

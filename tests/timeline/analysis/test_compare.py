@@ -12,8 +12,8 @@ from tests.kit.synthetic import Training
 
 
 def test_a_part_that_takes_longer_is_told_with_its_interval() -> None:
-    before = Training([10.0, 10.0], noise_ms=0.2).trace().events
-    after = Training([10.0, 10.0], bucket_ms=3.0, noise_ms=0.2).trace().events
+    before = Training([10.0, 10.0], noise_ms=0.2).trace()
+    after = Training([10.0, 10.0], bucket_ms=3.0, noise_ms=0.2).trace()
     table = compare.table(before, after).set_index("quantity")
     step = table.loc["step"]
     assert step["low_ms"] <= 2.0 <= step["high_ms"]
@@ -32,7 +32,7 @@ def test_the_part_that_changed_most_is_told_where_its_change_may_be_chance() -> 
             ("no_processor", 40.2, 28.8, -11.4, -24.1, 1.3, -28.4, False),
             ("communicate", 44.9, 13.2, -31.7, -33.0, -30.0, -70.6, True),
         ],
-        columns=compare.table(NOISY.trace().events, NOISY.trace().events).columns,
+        columns=compare.table(NOISY.trace(), NOISY.trace()).columns,
     )
     assert compare.sentence(rows, {}) == (
         "Steps are 21.3 % shorter in the second: -13.60 ms (95 % interval -26.60 to -0.60). The "
@@ -42,8 +42,8 @@ def test_the_part_that_changed_most_is_told_where_its_change_may_be_chance() -> 
 
 
 def test_parts_that_neither_trace_has_are_not_shown() -> None:
-    events = Training([10.0, 10.0], noise_ms=0.2).trace().events
-    table = compare.table(events, events)
+    trace = Training([10.0, 10.0], noise_ms=0.2).trace()
+    table = compare.table(trace, trace)
     assert set(table["quantity"]) == set(compare.TITLES)
     titles = list(compare.shown(table)["quantity"])
     assert titles[:2] == ["Step time", "Computing"]
@@ -66,7 +66,7 @@ FEW, NONE = (dataclasses.replace(NOISY, steps=steps) for steps in (4, 0))
     "other", [pytest.param(NOISY, id="the same trace"), pytest.param(LONGER, id="noise")]
 )
 def test_no_difference_is_claimed_without_evidence(other: Training) -> None:
-    table = compare.table(NOISY.trace().events, other.trace().events)
+    table = compare.table(NOISY.trace(), other.trace())
     assert not table["differs"].any()
     assert compare.sentence(table, {}).startswith("No difference of step times is shown")
 

@@ -1,26 +1,29 @@
 """What GPUs do, in traces as torch.profiler writes them."""
 
+import numpy as np
 import pytest
 
 from hvdtune.timeline import open_trace
-from hvdtune.timeline.analysis.findings import exposed_on_gpus, why
-from hvdtune.timeline.analysis.findings.finding import TraceEvidence
-from hvdtune.timeline.analysis.metrics import gpu
+from hvdtune.timeline.analysis.findings import why
+from hvdtune.timeline.analysis.metrics import breakdown, gpu, overlap
+from hvdtune.timeline.model.duplicate_ranks import files_of_ranks, in_two_files
 from hvdtune.timeline.model.job_metadata import job_metadata_of
 from hvdtune.timeline.reading.opening import open_light
+from tests.kit import gpu_recordings
+from tests.kit.gpu_recordings import on_gpu
 from tests.kit.traces import event, write
 
 NCCL = "ncclDevKernel_AllReduce_Sum_f32_RING_LL"
-
-
-def on_gpu(name, at_us, lasts_us, stream=7, category="kernel"):
-    return event("X", at_us, name, dur=lasts_us, cat=category, pid=0, tid=stream)
 
 
 def recorded(folder, *events, rank=0, size=2, steps=True, name="trace.json"):
     marks = [event("X", 0, "ProfilerStep#3", dur=100, cat="user_annotation", pid=1, tid=1)] * steps
     info = {"rank": rank, "world_size": size, "backend": "nccl"}
     return write(folder / name, *marks, *events, distributedInfo=info)
+
+
+def table_of(trace):
+    return gpu.table(trace, breakdown.steady_steps(trace))
 
 
 # A step of 100 us: kernels 10 to 40, NCCL's 30 to 60 on another stream, a copy 70 to 80.
@@ -37,14 +40,14 @@ STEP = [
 
 @pytest.mark.parametrize("read", [open_trace, open_light])
 def test_time_of_streams_is_united_and_kernels_of_nccl_told_apart(tmp_path, read):
-    (row,) = gpu.table(read(recorded(tmp_path, *STEP))).to_dict("records")
+    (row,) = table_of(read(recorded(tmp_path, *STEP))).to_dict("records")
     assert row == pytest.approx(
         {
             "rank": 0,
             "window_ms": 0.1,
             "kernels_percent": 30,
             "communication_percent": 30,
-            "exposed_percent": 20,
+            "alone_percent": 20,
             "copies_percent": 10,
             "idle_percent": 40,
         }
@@ -60,7 +63,7 @@ def test_a_collective_of_nccl_counts_once_and_is_its_kernel(tmp_path):
 def test_the_idlest_gpu_comes_first_and_the_sentence_is_about_it(tmp_path):
     recorded(tmp_path, *STEP, name="a.json")
     recorded(tmp_path, on_gpu("gemm", 0, 10), rank=1, name="b.json")
-    table = gpu.table(open_trace(tmp_path))
+    table = table_of(open_trace(tmp_path))
     assert table[["rank", "idle_percent"]].to_numpy().tolist() == [[1, 90], [0, 40]]
     assert "The GPU of rank 1 is idle in 90 % of 0.1 ms" in gpu.sentence(table)
     assert "30 % of the time of rank 0, in 20 % with no other kernel" in gpu.sentence(table)
@@ -68,7 +71,7 @@ def test_the_idlest_gpu_comes_first_and_the_sentence_is_about_it(tmp_path):
 
 def test_without_steps_the_gpus_own_slices_say_from_when_to_when(tmp_path):
     path = recorded(tmp_path, on_gpu("a", 50, 10), on_gpu("b", 80, 20), steps=False)
-    (row,) = gpu.table(open_trace(path)).to_dict("records")
+    (row,) = table_of(open_trace(path)).to_dict("records")
     assert (row["window_ms"], row["idle_percent"]) == (0.05, pytest.approx(40))
 
 
@@ -80,13 +83,13 @@ def test_kernels_are_summed_by_name(tmp_path):
 
 def test_a_trace_without_a_gpu_has_no_rows(tmp_path):
     trace = open_trace(recorded(tmp_path, event("X", 5, "aten::mm", dur=5, cat="cpu_op")))
-    assert gpu.table(trace).empty and gpu.kernels(trace).empty
-    assert gpu.sentence(gpu.table(trace)) == "This trace records no GPU."
+    assert table_of(trace).empty and gpu.kernels(trace).empty
+    assert gpu.sentence(table_of(trace)) == "This trace records no GPU."
 
 
 def test_a_recording_that_says_no_rank_has_its_collectives_too(tmp_path):
     path = write(tmp_path / "t.json", *STEP, deviceProperties=[])
-    (row,) = gpu.table(open_trace(path)).to_dict("records")
+    (row,) = table_of(open_trace(path)).to_dict("records")
     assert row["communication_percent"] > 0
 
 
@@ -139,18 +142,29 @@ def test_gpus_that_compute_nearly_all_of_the_time_are_none(tmp_path):
     assert training(tmp_path, 10, 900).verdict == "nothing"
 
 
-def test_communication_that_gpus_carry_out_alone_is_a_finding(tmp_path):
-    for rank in range(2):
-        events = []
-        for step in range(14):
-            begin = 10_000 * step
-            mark = event("X", begin, f"ProfilerStep#{step + 3}", dur=10_000, cat="user_annotation")
-            call = event("X", begin + 500, "nccl:all_reduce", dur=10, cat="user_annotation")
-            events += [{**each, "pid": 1, "tid": 1} for each in (mark, call)]
-            events += [on_gpu("gemm", begin, 2000), on_gpu(NCCL, begin + 1000, 8500, stream=20)]
-        recorded(tmp_path, *events, rank=rank, steps=False, name=f"rank{rank}.json")
-    trace = open_trace(tmp_path)
-    evidence = TraceEvidence.of(trace.events, job_metadata_of(trace))
-    (finding,) = exposed_on_gpus.find(trace, evidence, [])
-    assert finding.kind == "exposed-communication"
-    assert finding.cost.percent == pytest.approx(75, abs=2)
+@pytest.mark.parametrize("read", [open_trace, open_light])
+@pytest.mark.parametrize("recorded_by", gpu_recordings.RECORDED_BY)
+def test_communication_that_no_kernel_hides_is_exposed_though_the_host_does_not_wait(
+    tmp_path, recorded_by, read
+):
+    trace = read(gpu_recordings.RECORDED_BY[recorded_by](tmp_path))
+    steps = breakdown.steady_steps(trace)
+    # The first begins with its mark, and the last ends with its last wait.
+    whole = steps[~steps["step"].isin([steps["step"].min(), steps["step"].max()])]
+    each = whole.groupby("rank")[["communicate_ms", "exposed_ms", "blocked_ms", "step_ms"]].mean()
+    assert each.to_numpy() == pytest.approx(np.array([[4, 3, 3, 10], [4, 3, 3, 10]]))
+    assert overlap.table(whole)["hidden_percent"].tolist() == pytest.approx([25, 25])
+    shown = gpu.table(trace, whole)
+    assert shown["alone_percent"].tolist() == pytest.approx([30, 30])
+    assert shown["idle_percent"].tolist() == pytest.approx([20, 20])
+    exposed = why(trace, job_metadata_of(trace)).findings[0]
+    assert exposed.kind == "exposed-communication"
+    assert exposed.cost.mean == pytest.approx(steps["exposed_ms"].mean())
+    assert "the GPUs of all ranks" in exposed.summary
+
+
+def test_both_recordings_of_a_rank_are_no_two_files_of_it(tmp_path):
+    merged = gpu_recordings.write_both(tmp_path)
+    trace = open_trace(file for file in tmp_path.iterdir() if file != merged)
+    assert in_two_files(files_of_ranks(trace)) == []
+    assert open_trace(merged).events.equals(trace.events)

@@ -70,7 +70,7 @@ def test_ranks_of_torch_profiler_wait_for_the_one_that_begins_a_collective_last(
     steps = breakdown.steady(breakdown.table(trace.events, from_waits=True))
     waited = stragglers.table(steps).set_index("rank")["waited_ms_per_step"]
     assert (waited > 0).all()
-    waits = stragglers.waits_for(trace.events, steps)
+    waits = stragglers.waits_for(trace, steps)
     assert waits.sum(axis=1).to_dict() == pytest.approx(waited.to_dict())
     assert "for other ranks" in breakdown.sentence(steps)
 

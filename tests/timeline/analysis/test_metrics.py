@@ -144,9 +144,9 @@ def test_the_main_cause_is_what_makes_a_rank_the_last_not_what_it_has_more_of_on
 
 
 def test_waits_are_for_the_rank_that_announces_last() -> None:
-    events = UNEVEN.trace().events
-    steps = breakdown.steady(breakdown.table(events, from_waits=True))
-    assert stragglers.waits_for(events, steps).to_numpy() == pytest.approx(
+    trace = UNEVEN.trace()
+    steps = breakdown.steady_steps(trace)
+    assert stragglers.waits_for(trace, steps).to_numpy() == pytest.approx(
         np.array([[0.0, 7.0], [0.0, 0.0]])
     )
 
@@ -163,9 +163,9 @@ def test_waits_for_ranks_add_up_however_many_are_waited_for() -> None:
                 asked = at + 2 + (rank == late) * (2 + 2 * late)
                 record.add(rank, "NEGOTIATE", asked, at + 9, name, seq=step, bucket=step)
             record.add(rank, "BUCKET", at + 9, at + 10, seq=2, bucket=step, arg=99)
-    events = record.trace(3).events
-    steps = breakdown.steady(breakdown.table(events))
-    waits = stragglers.waits_for(events, steps)
+    trace = record.trace(3)
+    steps = breakdown.steady(breakdown.table(trace.events))
+    waits = stragglers.waits_for(trace, steps)
     assert waits.to_numpy() == pytest.approx(np.array([[0, 0, 6], [0, 0, 6], [0, 4, 0]]))
     rows = stragglers.table(steps).set_index("rank")["waited_ms_per_step"]
     assert waits.sum(axis=1).to_numpy() == pytest.approx(rows.sort_index().to_numpy())

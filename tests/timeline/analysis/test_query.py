@@ -32,7 +32,7 @@ class TestQueries:
         sql = "SELECT rank, count(*) AS n FROM slices WHERE kind = 'STEP' GROUP BY rank ORDER BY 1"
         assert query(TRACE, sql).to_numpy().tolist() == [[0, 60], [1, 60]]
         mean = query(TRACE, "SELECT avg(step_ms) AS ms FROM steps")["ms"].item()
-        steps = breakdown.steady_steps(TRACE.events)
+        steps = breakdown.steady_steps(TRACE)
         assert mean == pytest.approx(steps["step_ms"].mean())
 
     @pytest.mark.parametrize(

@@ -7,7 +7,7 @@ import pytest
 from hvdtune.errors import TraceFormatError
 from hvdtune.timeline import open_trace, write_slices
 from hvdtune.timeline.analysis.findings.why import why
-from hvdtune.timeline.analysis.metrics import gpu
+from hvdtune.timeline.analysis.metrics import breakdown, gpu
 from hvdtune.timeline.analysis.overview import overview
 from hvdtune.timeline.model.job_metadata import job_metadata_of
 from hvdtune.timeline.reading import cache
@@ -40,9 +40,9 @@ def test_an_export_of_nsys_has_kernels_copies_calls_and_ranges(tmp_path: Path) -
 @pytest.mark.parametrize("read", [open_trace, open_light])
 def test_the_gpu_is_told_of_as_in_a_recording_of_torch_profiler(tmp_path: Path, read) -> None:  # type: ignore[no-untyped-def]
     trace = read(gpu_databases.nsys(tmp_path / "report.sqlite", {300: 0}))
-    (row,) = gpu.table(trace).to_dict("records")
+    (row,) = gpu.table(trace, breakdown.steady_steps(trace)).to_dict("records")
     assert row["kernels_percent"] == pytest.approx(20)
-    assert row["exposed_percent"] == pytest.approx(38)
+    assert row["alone_percent"] == pytest.approx(38)
     assert row["copies_percent"] == pytest.approx(1)
 
 

@@ -35,7 +35,11 @@ def find(evidence: TraceEvidence, found: Sequence[TraceFinding]) -> Iterator[Tra
         cost=cost,
         summary="every rank waits, mostly for others to announce: the ranks are late in turn"
         if in_turn
-        else "every rank waits for communication that no computing hides",
+        else (
+            "the GPUs of all ranks carry out communication that no computing hides"
+            if evidence.sees_gpus
+            else "every rank waits for communication that no computing hides"
+        ),
         evidence=(
             f"counted on the rank that waits least in each step: {buckets:.2f} ms for buckets, "
             f"{negotiation:.2f} ms for their negotiation and {late:.2f} ms for ranks that had not "

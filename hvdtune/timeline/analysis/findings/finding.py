@@ -21,6 +21,7 @@ from hvdtune.timeline.analysis.replay import (
     steps_of,
 )
 from hvdtune.timeline.model.job_metadata import JobMetadata
+from hvdtune.timeline.model.trace import Trace
 
 Confidence = Literal["high", "medium", "low"]
 
@@ -172,8 +173,14 @@ class TraceEvidence:
     steps: pd.DataFrame = field(repr=False)
 
     @classmethod
-    def of(cls, events: pd.DataFrame, job: JobMetadata) -> "TraceEvidence":
-        return cls(events, job, breakdown.steady_steps(events))
+    def of(cls, trace: Trace, job: JobMetadata) -> "TraceEvidence":
+        steps = breakdown.steady_steps(trace)
+        return cls(trace.events, job, steps)
+
+    @property
+    def sees_gpus(self) -> bool:
+        """Whether the GPUs of all ranks were recorded."""
+        return bool(self.steps["idle_ms"].notna().any())
 
     @cached_property
     def busy(self) -> pd.DataFrame:

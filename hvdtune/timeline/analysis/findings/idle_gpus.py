@@ -5,14 +5,14 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 import pandas as pd
 
+from hvdtune.timeline.analysis import device_spans
 from hvdtune.timeline.analysis.findings.finding import (
     OF_RANKS,
     TraceEvidence,
     TraceFinding,
     cost_of,
 )
-from hvdtune.timeline.analysis.metrics import breakdown, gpu, stragglers
-from hvdtune.timeline.model.intervals import covered_within
+from hvdtune.timeline.analysis.metrics import breakdown
 from hvdtune.timeline.model.trace import Trace
 
 MUCH_PERCENT = 20.0  # of a step
@@ -34,16 +34,15 @@ def find(
     trace: Trace, evidence: TraceEvidence, found: Sequence[TraceFinding]
 ) -> Iterator[TraceFinding]:
     """Find at most one, unless what makes a rank late is as much."""
-    spans = gpu.spans_of_all(trace, evidence.steps["rank"].unique().tolist())
+    spans = device_spans.of_all(trace)
     if spans is None:
         return
-    steps = _with_idle_times(spans, evidence.steps)
-    idle = stragglers.part(steps, "idle_ms")
+    idle = evidence.part("idle_ms")
     cost = cost_of(idle.min(axis=1), evidence.step_ms)
     late_ms = sum(row.cost.mean for row in found if row.kind in OF_RANKS)
     if not cost.matters or cost.percent < MUCH_PERCENT or cost.mean < 2 * late_ms:
         return
-    kernels = float(steps["kernels"].mean())
+    kernels = _kernels_per_step(spans, evidence.steps)
     waits_for_launches = idle.mean() < _LAUNCH_MS * kernels
     yield TraceFinding(
         kind="idle-gpus",
@@ -66,16 +65,12 @@ def find(
     )
 
 
-def _with_idle_times(spans: dict[int, gpu.DeviceSpans], steps: pd.DataFrame) -> pd.DataFrame:
-    """The steps with idle_ms, in which a rank's GPU runs nothing and the script does not wait for a
-    collective, and kernels, which begin in it."""
-    parts = []
+def _kernels_per_step(spans: dict[int, device_spans.DeviceSpans], steps: pd.DataFrame) -> float:
+    """How many kernels and copies begin in a step, the mean of all ranks."""
+    counts = []
     for rank, own in breakdown.of_each_rank(steps):
-        begin, end = spans[rank].busy
-        first, last = own["begin_ns"].to_numpy(), own["end_ns"].to_numpy()
-        idle = (last - first - covered_within(begin, end, first, last)) / 1e6
-        waited = own["blocked_ms"].fillna(0.0).to_numpy()
-        ordered = np.sort(begin)
-        kernels = np.searchsorted(ordered, last) - np.searchsorted(ordered, first)
-        parts.append(own.assign(idle_ms=np.maximum(idle - waited, 0.0), kernels=kernels))
-    return pd.concat(parts)
+        begin = np.sort(spans[rank].busy[0])
+        windows = own["begin_ns"].to_numpy(), own["end_ns"].to_numpy()
+        first, last = (np.searchsorted(begin, at) for at in windows)
+        counts.append(last - first)
+    return float(np.concatenate(counts).mean())

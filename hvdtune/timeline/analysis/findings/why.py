@@ -9,7 +9,6 @@ from hvdtune.timeline.analysis.arrivals import Arrivals, arrivals_of, sentence
 from hvdtune.timeline.analysis.findings import (
     buckets,
     exposed,
-    exposed_on_gpus,
     hang,
     idle_gpus,
     late_rank,
@@ -24,7 +23,6 @@ from hvdtune.timeline.analysis.findings.finding import (
     TraceEvidence,
     TraceFinding,
 )
-from hvdtune.timeline.analysis.metrics import gpu
 from hvdtune.timeline.model.job_metadata import JobMetadata
 from hvdtune.timeline.model.schema import COLLECTIVES
 from hvdtune.timeline.model.trace import Trace
@@ -111,7 +109,7 @@ def why(trace: Trace, job: JobMetadata) -> Answer:
         return answer
     if missing:
         return Answer("incomplete", missing=missing, ranks=job.ranks)
-    evidence = TraceEvidence.of(trace.events, job)
+    evidence = TraceEvidence.of(trace, job)
     if len(evidence.busy) < MIN_STEPS:
         shared = counted(len(evidence.busy), "step")
         text = f"all ranks share only {shared}, and {MIN_STEPS} are needed"
@@ -120,10 +118,9 @@ def why(trace: Trace, job: JobMetadata) -> Answer:
     found = _without_overlaps(found)
     found += network.find_rest(evidence, found)
     found += exposed.find(evidence, found)
-    found += exposed_on_gpus.find(trace, evidence, found)
     found += idle_gpus.find(trace, evidence, found)
     found.sort(key=lambda finding: -finding.cost.mean)
-    notes = [*_notes(trace, job)]
+    notes = [*_notes(trace, job, sees_gpus=evidence.sees_gpus)]
     if len(evidence.busy) < FEW_STEPS:
         found = [_less_sure(finding) for finding in found]
         notes.insert(0, f"{len(evidence.busy)} steps are few: what is seldom may be missing")
@@ -143,11 +140,8 @@ def _less_sure(finding: TraceFinding) -> TraceFinding:
 
 def _of_gpus(trace: Trace, job: JobMetadata) -> Answer | None:
     """The answer of a training without communication; None where its GPUs were not recorded."""
-    evidence = TraceEvidence.of(trace.events, job)
-    if (
-        len(evidence.busy) < MIN_STEPS
-        or gpu.spans_of_all(trace, evidence.steps["rank"].unique().tolist()) is None
-    ):
+    evidence = TraceEvidence.of(trace, job)
+    if len(evidence.busy) < MIN_STEPS or not evidence.sees_gpus:
         return None
     found = list(idle_gpus.find(trace, evidence, ()))
     return Answer(
@@ -240,7 +234,7 @@ def _missing(trace: Trace, job: JobMetadata) -> Iterator[str]:
         yield f"of the records {job.dropped:,} were dropped, so that {len(events):,} are left"
 
 
-def _notes(trace: Trace, job: JobMetadata) -> Iterator[str]:
+def _notes(trace: Trace, job: JobMetadata, *, sees_gpus: bool) -> Iterator[str]:
     if job.size == 1:
         yield "a single rank has nobody to wait for"
     if job.settings > 1:
@@ -253,7 +247,7 @@ def _notes(trace: Trace, job: JobMetadata) -> Iterator[str]:
         yield f"clocks of hosts agree to {doubt:.1f} us (the largest residual of their alignment)"
     if not job.setting:
         yield "the setting is not in the trace, so knobs were not looked at"
-    if not (trace.events["kind"] == "BLOCKED").any():
+    if not (trace.events["kind"] == "BLOCKED").any() and not sees_gpus:
         yield "when the script waited is not recorded; it was inferred from announcements"
 
 

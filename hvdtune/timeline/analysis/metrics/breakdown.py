@@ -3,15 +3,20 @@
 The parts of a step add up to it: `compute_ms` is what is left when everything that is known to be
 something else is taken away, and `off_processor_ms` of it is time in which the thread neither ran
 nor could have: idle, or waiting for a device.
+
+Where the GPUs of all ranks were recorded, a rank waits for communication while its GPU computes
+nothing and communicates, or the script waits: what the script launches runs later.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
 
 from hvdtune.plural import counted
-from hvdtune.timeline.model.intervals import covered_within
+from hvdtune.timeline.analysis import device_spans
+from hvdtune.timeline.analysis.device_spans import DeviceSpans
+from hvdtune.timeline.model.intervals import covered_within, joined, without
 from hvdtune.timeline.model.schema import (
     CHECKPOINT,
     COLLECTIVES,
@@ -19,7 +24,9 @@ from hvdtune.timeline.model.schema import (
     INPUT,
     PROCESS_SET_UNIT,
     Ints,
+    Spans,
 )
+from hvdtune.timeline.model.trace import Trace
 
 TITLE = "Step times"
 
@@ -43,6 +50,7 @@ COLUMNS = (
     "communicate_ms",
     "ran_ms",
     "off_processor_ms",
+    "idle_ms",
 )
 _WORDS = {
     "compute_ms": "computing",
@@ -60,31 +68,37 @@ _WAITED_FOR = {
 # Of a step: between it and the next, which then follows. A profiler takes time for itself there.
 _MOST_BETWEEN = 0.05
 
-Spans = tuple[Ints, Ints]
-
 _SECOND_STEP = 2  # programs count from 0 or from 1
 
 
-def table(events: pd.DataFrame, *, from_waits: bool = False) -> pd.DataFrame:
+def table(
+    events: pd.DataFrame,
+    gpus: Mapping[int, DeviceSpans] | None = None,
+    *,
+    from_waits: bool = False,
+) -> pd.DataFrame:
     """One row per rank and step.
 
     Args:
         events: see `schema.Trace`.
+        gpus: see `device_spans.of_all`.
         from_waits: a step begins and ends where its last wait for operations does, instead of where
             the script marks it. There ranks meet; what one does between that and its mark makes the
             others wait in their next step.
 
     Returns:
-        Columns rank, step, begin_ns, end_ns, step_ms; blocked_ms (in which the script waited for
-        operations; inferred for traces that do not tell, see `waits_of`); its parts wait_ms
-        (not all ranks had announced), exposed_ms (a bucket was under way), negotiate_ms (neither);
-        input_ms, gc_ms, checkpoint_ms (what the script said it did); no_processor_ms (it could run,
-        but other threads did); compute_ms (the rest); communicate_ms (a bucket was under way,
-        hidden or not); ran_ms (NaN: not recorded) and off_processor_ms.
+        Columns rank, step, begin_ns, end_ns, step_ms; blocked_ms (in which it waited for
+        communication, see `waiting`); its parts wait_ms (not all ranks had announced), exposed_ms
+        (a bucket was under way), negotiate_ms (neither); input_ms, gc_ms, checkpoint_ms (what the
+        script said it did); no_processor_ms (it could run, but other threads did); compute_ms (the
+        rest); communicate_ms (a bucket was under way, hidden or not); ran_ms (NaN: not recorded)
+        and off_processor_ms; idle_ms (NaN without `gpus`), in which the GPU ran nothing and the
+        script did not wait for operations.
     """
     asked = announced_by_all(events, ("rank", "begin_ns", "all_ns"))
     parts = (
-        _of_rank(rank, own, asked, from_waits=from_waits) for rank, own in of_each_rank(events)
+        _of_rank(rank, own, asked, gpus[rank] if gpus else None, from_waits=from_waits)
+        for rank, own in of_each_rank(events)
     )
     rows = [part for part in parts if len(part)]
     if not rows:
@@ -112,9 +126,9 @@ def sentence(table: pd.DataFrame) -> str:
     )
 
 
-def steady_steps(events: pd.DataFrame) -> pd.DataFrame:
+def steady_steps(trace: Trace) -> pd.DataFrame:
     """The steps that every page and command speaks of: `table` from wait to wait, and `steady`."""
-    return steady(table(events, from_waits=True))
+    return steady(table(trace.events, device_spans.of_all(trace), from_waits=True))
 
 
 def steady(breakdown: pd.DataFrame) -> pd.DataFrame:
@@ -180,23 +194,27 @@ def announced_by_all(events: pd.DataFrame, keep: Sequence[str]) -> pd.DataFrame:
 
 
 def _of_rank(
-    rank: int, own: pd.DataFrame, asked: pd.DataFrame, *, from_waits: bool
+    rank: int,
+    own: pd.DataFrame,
+    asked: pd.DataFrame,
+    gpu: DeviceSpans | None,
+    *,
+    from_waits: bool,
 ) -> pd.DataFrame:
     steps = own[own["kind"] == "STEP"].sort_values("begin_ns")
     begin, end = steps["begin_ns"].to_numpy(), steps["end_ns"].to_numpy()
     if len(begin) == 0:
         return pd.DataFrame(columns=list(COLUMNS))
-    bucket = spans_of(own, ("BUCKET",))
     announced = asked[asked["rank"] == rank]
     lacking = announced["begin_ns"].to_numpy(), announced["all_ns"].to_numpy()
-    blocked = waits_of(own)
+    waits = waits_of(own)
     if from_waits:
-        begin, end = _cut_at_waits(begin, end, np.sort(blocked[1]))
+        begin, end = _cut_at_waits(begin, end, np.sort(waits[1]))
+    blocked, bucket = waiting(own, gpu)
 
     def covered(*spans: Spans) -> Ints:
         """ns of each step that any of the spans cover."""
-        first, last = (np.concatenate(sides) for sides in zip(*spans, strict=True))
-        return covered_within(first, last, begin, end)
+        return covered_within(*joined(*spans), begin, end)
 
     in_bucket, waited = covered(bucket), covered(blocked)
     either = covered(blocked, bucket)
@@ -216,6 +234,7 @@ def _of_rank(
             "negotiate_ms": np.maximum(either - in_bucket - wait, 0) / 1e6,
             "communicate_ms": in_bucket / 1e6,
             "ran_ms": np.where(ran > 0, ran, np.nan),
+            "idle_ms": step_ms - covered(gpu.busy, waits) / 1e6 if gpu else np.nan,
         }
     )
     for column, name in SPANS.items():
@@ -240,15 +259,31 @@ def waited_for_ranks(blocked: Spans, lacking: Spans, bucket: Spans, windows: Spa
     """
 
     def covered(*spans: Spans) -> Ints:
-        first, last = (np.concatenate(sides) for sides in zip(*spans, strict=True))
-        return covered_within(first, last, *windows)
+        return covered_within(*joined(*spans), *windows)
 
     # |blocked and lacking, without bucket|, by inclusion and exclusion
     both = covered(blocked, bucket) + covered(lacking, bucket)
     return both - covered(blocked, lacking, bucket) - covered(bucket)
 
 
-def spans_of(events: pd.DataFrame, kinds: tuple[str, ...]) -> Spans:
+def waiting(own: pd.DataFrame, gpu: DeviceSpans | None) -> tuple[Spans, Spans]:
+    """When a rank waits for communication, and when some of its is under way.
+
+    Args:
+        own: its events.
+        gpu: what its GPU ran, if that was recorded of all ranks. What it computes meanwhile hides
+            communication, whatever the script waits for; what it does not hide is waited for.
+    """
+    waits, bucket = waits_of(own), spans_of(own, ("BUCKET",))
+    if gpu is None:
+        return waits, bucket
+    told = spans_of(own, COLLECTIVES)
+    # Kernels of NCCL's that no event tells of have no bucket, either.
+    bucket = joined(bucket, without(gpu.sending, told))
+    return without(joined(waits, told, gpu.sending), gpu.computing), bucket
+
+
+def spans_of(events: pd.DataFrame, kinds: Sequence[str]) -> Spans:
     """Begins and ends, in ns, of the events of these kinds."""
     rows = events[events["kind"].isin(kinds)]
     return rows["begin_ns"].to_numpy(), rows["end_ns"].to_numpy()

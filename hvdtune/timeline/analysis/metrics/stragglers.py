@@ -1,6 +1,6 @@
 """Who makes the others wait, how much, how steadily, and with what.
 
-A rank's busy time is the part of a step in which it does not wait for operations. Steps end
+A rank's busy time is the part of a step in which it does not wait for communication. Steps end
 together, so the others wait for the rank with most of it: no clock needs to be compared.
 """
 
@@ -8,13 +8,15 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from hvdtune.timeline.analysis import device_spans
 from hvdtune.timeline.analysis.metrics.breakdown import (
-    Spans,
     announced_by_all,
-    spans_of,
     waited_for_ranks,
-    waits_of,
+    waiting,
 )
+from hvdtune.timeline.model.intervals import joined
+from hvdtune.timeline.model.schema import Spans
+from hvdtune.timeline.model.trace import Trace
 
 TITLE = "Stragglers"
 
@@ -97,19 +99,20 @@ def busy_times(breakdown: pd.DataFrame) -> pd.DataFrame:
     return wide.dropna()
 
 
-def waits_for(events: pd.DataFrame, breakdown: pd.DataFrame) -> pd.DataFrame:
+def waits_for(trace: Trace, breakdown: pd.DataFrame) -> pd.DataFrame:
     """ms per step in which a rank waits for ranks that have not announced, by the last of them.
 
     A row adds up to what `table` calls `waited_ms_per_step`: where a rank waits for several at
     once, the time counts for the one that it waits for longest.
 
     Args:
-        events: see `schema.Trace`.
+        trace: as read.
         breakdown: its steps, see `metrics.breakdown`.
 
     Returns:
         A row per rank that waits, a column per rank that announced last.
     """
+    events, gpus = trace.events, device_spans.of_all(trace)
     asked = announced_by_all(events, ("rank", "begin_ns", "all_ns", "last_rank"))
     ranks = sorted(breakdown["rank"].unique().tolist())
     result = pd.DataFrame(0.0, index=ranks, columns=ranks)
@@ -117,7 +120,7 @@ def waits_for(events: pd.DataFrame, breakdown: pd.DataFrame) -> pd.DataFrame:
         steps = breakdown[breakdown["rank"] == rank]
         windows = steps["begin_ns"].to_numpy(), steps["end_ns"].to_numpy()
         own = events[events["rank"] == rank]
-        blocked, bucket = waits_of(own), spans_of(own, ("BUCKET",))
+        blocked, bucket = waiting(own, gpus[rank] if gpus else None)
         mine = asked[(asked["rank"] == rank) & asked["last_rank"].isin(ranks)]
 
         def waited_ms(
@@ -137,8 +140,7 @@ def waits_for(events: pd.DataFrame, breakdown: pd.DataFrame) -> pd.DataFrame:
         before = 0.0
         for last in sorted(lacking, key=lambda last: -waited_ms(lacking[last])):
             seen.append(lacking[last])
-            first, end = (np.concatenate(sides) for sides in zip(*seen, strict=True))
-            until = waited_ms((first, end))
+            until = waited_ms(joined(*seen))
             result.loc[rank, last] = until - before
             before = until
     return result

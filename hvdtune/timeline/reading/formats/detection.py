@@ -59,6 +59,9 @@ FORMATS: tuple[Format, ...] = (
     generic,
 )
 
+# Recordings of hvdtune's, and what they are exported to.
+_OWN = frozenset({"hvdtune", hvdtune_json.NAME})
+
 
 def evidence_of(names: Sequence[str]) -> tuple[list[str], InferEvents | None]:
     """The gaps that such files always have, and how their events are completed.
@@ -68,9 +71,10 @@ def evidence_of(names: Sequence[str]) -> tuple[list[str], InferEvents | None]:
     """
     used = [each for each in FORMATS if each.NAME in names]
     gaps = [each.GAP for each in used if each.GAP]
-    if {*names} == {horovod.NAME, kineto.NAME}:
+    beside = {*names} - {kineto.NAME}
+    if len(beside) == 1 < len({*names}) and beside <= {horovod.NAME, *_OWN}:
         files = [index for index, name in enumerate(names) if name == kineto.NAME]
-        return gaps, kineto.infer_beside(files)
+        return gaps, kineto.infer_beside(files, has_steps=beside <= _OWN)
     return gaps, used[0].infer_events if len(used) == len({*names}) == 1 else None
 
 

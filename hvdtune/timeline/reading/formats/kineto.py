@@ -184,15 +184,18 @@ def infer_events(slices: pd.DataFrame, events: pd.DataFrame) -> pd.DataFrame:
     return _with(events, _announcements(slices), _inputs(slices))
 
 
-def infer_beside(files: Sequence[int]) -> InferEvents:
+def infer_beside(files: Sequence[int], *, has_steps: bool) -> InferEvents:
     """Completes the events of a trace in which only some files are torch.profiler's.
 
-    The others say more of collectives, so only steps and data loaders are taken from these.
+    The others say more of collectives, so only steps and data loaders are taken from these, or
+    where the others have them, too, what is no event: operators, and what GPUs ran.
     """
 
     def infer(slices: pd.DataFrame, events: pd.DataFrame) -> pd.DataFrame:
         del events
         own = slices["file"].isin(files)
+        if has_steps:
+            return events_of(slices[~own])
         kept = slices[~own | ~slices["kind"].isin(COLLECTIVES)]
         return _with(events_of(kept), _inputs(slices[own]), replaces_collectives=False)
 
