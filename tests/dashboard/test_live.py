@@ -1,4 +1,5 @@
 import itertools
+import re
 import threading
 import time
 
@@ -8,6 +9,7 @@ import pytest
 from hvdtune.dashboard.data import RunView
 from hvdtune.dashboard.live import Attached, Live, Snapshot
 from hvdtune.dashboard.pages import live as live_page
+from hvdtune.dashboard.pages.live import verdict
 from hvdtune.errors import TraceFormatError
 from hvdtune.launcher.control import JobSteps
 from hvdtune.workflows.attached_job import StepFeed
@@ -148,3 +150,35 @@ def test_a_page_whose_answers_take_longer_than_its_ticks_goes_on(browser, monkey
         page.wait_for_function(shown, arg=again)
         assert complaints == []
     live.close()
+
+
+@pytest.mark.parametrize(
+    ("training", "said"),
+    [
+        pytest.param(
+            Training([10.0, 14.0]),
+            r"Rank 1 computes longer .*\. It costs 4\.00 ms per step \(.*\);"
+            r" seen directly\. Remedy: give it less work .*, on alpha\.",
+            id="found",
+        ),
+        pytest.param(Training([10.0]), r"No bottleneck has been found in \d+ steps\.", id="none"),
+        pytest.param(
+            Training([10.0, 10.0], steps=1),
+            r"It is too early to tell what costs time\. All ranks share only .* are needed\.",
+            id="too early",
+        ),
+    ],
+)
+def test_what_costs_time_is_told_in_sentences(training, said):
+    def words(part):
+        if isinstance(part, str):
+            return [part]
+        inside = part if isinstance(part, list) else getattr(part, "children", None) or []
+        return [
+            word
+            for each in ([inside] if isinstance(inside, str) else inside)
+            for word in words(each)
+        ]
+
+    text = " ".join(" ".join(words(verdict(RunView("job", training.trace())))).split())
+    assert re.search(said, text), text

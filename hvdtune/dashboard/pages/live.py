@@ -13,9 +13,11 @@ from hvdtune.dashboard.data import RunView
 from hvdtune.dashboard.figures.live import step_times_figure
 from hvdtune.dashboard.figures.theme import theme_of
 from hvdtune.dashboard.live import Snapshot
+from hvdtune.dashboard.pages.finding_words import costs, sure
 from hvdtune.dashboard.runs import Runs
 from hvdtune.dashboard.shell import PageAddress, link
 from hvdtune.plural import counted
+from hvdtune.timeline.analysis.findings import TraceFinding
 from hvdtune.timeline.analysis.metrics import breakdown
 
 PATH, TITLE = "/live", "Live"
@@ -84,7 +86,7 @@ def register(app: Dash, runs: Runs) -> None:
         figure = step_times_figure(steps, adopted, theme_of(theme))
         busy = _busy(now, int(last))
         busy_figure = step_times_figure(busy, [], theme_of(theme), "busy_ms")
-        return figure, busy_figure, busy.empty, said, _verdict(now.run), state
+        return figure, busy_figure, busy.empty, said, verdict(now.run), state
 
 
 def _attached() -> list[Component]:
@@ -202,21 +204,29 @@ def _told(now: Snapshot) -> str:
     )
 
 
-def _verdict(run: RunView) -> list[Component]:
+def verdict(run: RunView) -> list[Component]:
+    """What costs time so far, or why nobody can tell yet."""
     answer = run.answer
     if answer.verdict == "incomplete":
-        return [note(f"Too early to tell: {'; '.join(answer.missing)}.")]
+        return [
+            note("It is too early to tell what costs time."),
+            *(html.P(f"{capitalized(text)}.", className="hint") for text in answer.missing),
+        ]
+    scope = answer.scope or counted(answer.steps, "step")
     if not answer.findings:
-        return [note(f"No bottleneck found in {counted(answer.steps, 'step')}.")]
+        return [note(f"No bottleneck has been found in {scope}.")]
     return [
-        html.Ol(
-            [
-                html.Li(
-                    f"{capitalized(found.summary)}: {found.cost.mean:.2f} ms per step "
-                    f"({found.cost.percent:.0f} %). {capitalized(found.remedy)}."
-                )
-                for found in answer.findings
-            ]
-        ),
+        html.Ol([html.Li(_sentences(found)) for found in answer.findings]),
         html.A("Open the timeline", href=link("/timeline", 0)),
+    ]
+
+
+def _sentences(found: TraceFinding) -> list[Any]:
+    return [
+        html.Strong(f"{capitalized(found.summary)}."),
+        f" It costs {costs(found)}; {sure(found)}."
+        if found.cost.is_known
+        else f" {costs(found)}; {sure(found)}.",
+        html.Br(),
+        f"Remedy: {found.remedy}.",
     ]

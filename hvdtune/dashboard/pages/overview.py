@@ -24,6 +24,7 @@ from hvdtune.dashboard.blocks import (
 )
 from hvdtune.dashboard.data import RunView, hosts_of
 from hvdtune.dashboard.evidence import evidence_of
+from hvdtune.dashboard.pages.finding_words import costs, sure
 from hvdtune.dashboard.shell import PageAddress, link
 from hvdtune.dashboard.study import setting_text
 from hvdtune.plural import counted, sized
@@ -138,7 +139,7 @@ def _verdict(run: RunView, place: PageAddress) -> Component:
         what = html.P(f"{scope}." if answer.scope else f"The trace has {scope}.")
         return _alert("No bottleneck found", [what, *_notes(answer)], "green")
     worst = answer.findings[0]
-    words = f"{_costs(worst)}; {_sure(worst)}; from {scope}. "
+    words = f"{costs(worst)}; {sure(worst)}; from {scope}. "
     texts = [
         html.P([html.Strong("Remedy: "), capitalized(worst.remedy)]),
         html.P([words, _show(run, place, worst)]),
@@ -149,24 +150,6 @@ def _verdict(run: RunView, place: PageAddress) -> Component:
 def _alert(title: str, texts: Sequence[Component], color: str) -> Component:
     alert: Component = dmc.Alert(list(texts), title=title, color=color, id="verdict")
     return alert
-
-
-def _costs(found: TraceFinding) -> str:
-    cost = found.cost
-    if not cost.is_known:
-        return capitalized(found.why_no_cost)
-    return (
-        f"{cost.mean:.2f} ms per step ({cost.percent:.0f} %; 95 % interval {cost.low:.2f} to "
-        f"{cost.high:.2f})"
-    )
-
-
-def _sure(found: TraceFinding) -> str:
-    return {
-        "high": "seen directly",
-        "medium": "computed with a model of communication",
-        "low": "other causes are possible",
-    }[found.confidence]
 
 
 def _show(run: RunView, place: PageAddress, found: TraceFinding) -> Component:

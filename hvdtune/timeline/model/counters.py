@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
 
+from hvdtune.timeline.model.flows import described
 from hvdtune.timeline.model.schema import KIND_NAMES, Ints
 
 COUNTER_LETTER: Final = "C"
@@ -57,10 +58,14 @@ class Counters:
     Attributes:
         tracks: by rank; those of a rank in the order in which they begin.
         events: how many events of the files they are.
+        without_number: how many more there are, whose arguments hold none.
+        first_without: which is the first of these, for a sentence.
     """
 
     tracks: tuple[Counter, ...]
     events: int
+    without_number: int = 0
+    first_without: str = ""
 
 
 def counters_of(slices: pd.DataFrame) -> Counters:
@@ -71,10 +76,13 @@ def counters_of(slices: pd.DataFrame) -> Counters:
     place = places.ngroup().to_numpy().tolist()
     known = [tuple(map(str, texts)) for texts in places.size().index.tolist()]
     at: dict[tuple[int, str], list[tuple[int, float]]] = {}
-    events = 0
-    for number, ns, text in zip(place, rows["begin_ns"].tolist(), rows["args"], strict=True):
+    without: list[int] = []
+    for row, (number, ns, text) in enumerate(
+        zip(place, rows["begin_ns"].tolist(), rows["args"], strict=True)
+    ):
         numbers = dict(_numbers(text))
-        events += bool(numbers)
+        if not numbers:
+            without.append(row)
         for key, value in numbers.items():
             at.setdefault((number, key), []).append((ns, value))
     tracks = []
@@ -85,7 +93,12 @@ def counters_of(slices: pd.DataFrame) -> Counters:
         tracks.append(
             Counter(rank, label, np.array(times, np.int64)[order], np.array(values, float)[order])
         )
-    return Counters(tuple(sorted(tracks, key=lambda track: track.rank)), events)
+    return Counters(
+        tuple(sorted(tracks, key=lambda track: track.rank)),
+        len(rows) - len(without),
+        len(without),
+        described(rows.iloc[without].sort_values("begin_ns").iloc[0]) if without else "",
+    )
 
 
 def _labels(keys: list[tuple[int, str]], known: list[tuple[str, ...]]) -> list[str]:

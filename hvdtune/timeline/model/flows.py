@@ -24,6 +24,8 @@ class Flows:
         places: rank (at least 0), pid and tid of threads.
         name: of each.
         events: how many events of the files they are.
+        alone: how many more there are, of which the file does not have the other end.
+        first_alone: which is the first of these, for a sentence.
     """
 
     begin_ns: Ints
@@ -33,6 +35,8 @@ class Flows:
     places: list[tuple[int, str, str]]
     name: pd.Categorical
     events: int
+    alone: int = 0
+    first_alone: str = ""
 
     def __len__(self) -> int:
         return len(self.begin_ns)
@@ -60,6 +64,9 @@ def flows_of(slices: pd.DataFrame) -> Flows:
     places["rank"] = places["rank"].clip(lower=0)
     place, known = pd.factorize(pd.MultiIndex.from_frame(places))
     thread: NDArray[np.int32] = place[sort].astype(np.int32)
+    paired = np.union1d(joined, joined + 1)
+    alone = np.setdiff1d(np.arange(len(sort)), paired)
+    first = alone[at[alone].argmin()] if len(alone) else None
     return Flows(
         at[joined],
         at[joined + 1],
@@ -67,5 +74,13 @@ def flows_of(slices: pd.DataFrame) -> Flows:
         thread[joined + 1],
         [(int(rank), str(pid), str(tid)) for rank, pid, tid in known],
         rows["name"].iloc[sort[joined]].array,
-        len(np.union1d(joined, joined + 1)),
+        len(paired),
+        len(alone),
+        "" if first is None else described(rows.iloc[sort[first]]),
     )
+
+
+def described(row: pd.Series) -> str:
+    """Which event a row of slices is, for a sentence."""
+    rank = f"rank {row['rank']}, " if row["rank"] >= 0 else ""
+    return f"{str(row['name'])[:60]!r} ({rank}at {row['begin_ns'] / 1e6:,.3f} ms)"

@@ -112,14 +112,34 @@ class Trace:
         return self.meta.get("origin_unix_ns")
 
     def left_out(self) -> list[str]:
-        """One sentence on events that neither `events` nor any other attribute has; or none."""
-        count = self.unused if self.parsed is None else unused_of(self.parsed)
-        if self.parsed is not None:
-            count -= sum(used.events for used in (self.flows, self.counters) if used is not None)
-        if not count:
-            return []
-        told = "flows with one end, counters of no number and the like are counted and not used"
-        return [f"{told}: {counted(count, 'event')}"]
+        """Sentences on events that neither `events` nor any other attribute has."""
+        left = self.unused if self.parsed is None else unused_of(self.parsed)
+        told = []
+        flows, counters = self.flows, self.counters
+        if flows is not None and self.parsed is not None:
+            left -= flows.events
+        if counters is not None and self.parsed is not None:
+            left -= counters.events
+        if flows is not None and flows.alone:
+            left -= flows.alone
+            told.append(
+                f"{counted(flows.alone, 'event')} of flows without another end in the trace, so "
+                f"no arrow is drawn: the first is {flows.first_alone}; the other end came before "
+                "the recording or after it, so record for longer if the arrow matters"
+            )
+        if counters is not None and counters.without_number:
+            left -= counters.without_number
+            told.append(
+                f"{counted(counters.without_number, 'counter event')} without a number in the "
+                f"arguments, so nothing is drawn: the first is {counters.first_without}; a counter "
+                'is written as "args": {"what": 3}'
+            )
+        if left:
+            told.append(
+                f"{counted(left, 'event')} of sorts that are not drawn, as objects and memory "
+                "dumps: `hvdtune timeline stats` counts them by their letters"
+            )
+        return told
 
     def __repr__(self) -> str:
         """One line: how many slices there are, of which ranks, and from how many files."""

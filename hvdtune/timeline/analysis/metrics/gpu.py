@@ -19,8 +19,8 @@ def table(trace: Trace, steps: pd.DataFrame) -> pd.DataFrame:
 
     Args:
         trace: as read.
-        steps: `breakdown.steady_steps` of it. Of a rank without steps, the time from the begin of
-            the first thing that its GPU ran to the end of the last is looked at.
+        steps: `breakdown.steady_steps` of it. Where it has none, all marked steps are looked at, or
+            the time from the begin of the first thing that a GPU ran to the end of the last.
 
     Returns:
         Columns rank, window_ms, and shares of that in which at least one stream runs such a thing:
@@ -29,7 +29,7 @@ def table(trace: Trace, steps: pd.DataFrame) -> pd.DataFrame:
     """
     rows = []
     for rank, spans in device_spans.by_rank(trace).items():
-        windows = _windows(spans, steps, rank)
+        windows = _windows(trace, steps, rank, spans)
         length = int((windows[1] - windows[0]).sum())
 
         def covered(*parts: Spans, windows: Spans = windows) -> int:
@@ -96,11 +96,13 @@ def sentence(table: pd.DataFrame) -> str:
     return text
 
 
-def _windows(spans: DeviceSpans, steps: pd.DataFrame, rank: int) -> Spans:
+def _windows(trace: Trace, steps: pd.DataFrame, rank: int, spans: DeviceSpans) -> Spans:
     """Begins and ends of a rank's steps, or where it has none of what its GPU ran."""
-    own = steps[steps["rank"] == rank]
-    if len(own):
-        return own["begin_ns"].to_numpy(), own["end_ns"].to_numpy()
+    marked = trace.events[trace.events["kind"] == "STEP"]
+    for rows in (steps, marked):
+        own = rows[rows["rank"] == rank]
+        if len(own):
+            return own["begin_ns"].to_numpy(), own["end_ns"].to_numpy()
     begin, end = spans.busy
     first = begin.min()
     return np.array([first]), np.array([max(end.max(), first + 1)])
