@@ -1,8 +1,9 @@
 """The training that bottlenecks are planted into: real ranks, real collectives, made-up computing.
 
-A step: a batch from a DataLoader, a forward pass, a backward pass that sends each gradient as soon
-as it is there, a wait for all of them, an optimizer. Computing is mostly waiting, as if a device
-did it, so that 4 ranks on 2 cores do not disturb each other; `Work.spins` makes it use a processor.
+A step: a batch from a DataLoader, a forward pass, a backward pass through layers that take their
+time, in which DistributedOptimizer sends what torch's autograd has computed, and its step.
+Computing is mostly waiting, as if a device did it, so that 4 ranks on 2 cores do not disturb each
+other; `Work.spins` makes it use a processor.
 """
 
 from __future__ import annotations
@@ -10,7 +11,9 @@ from __future__ import annotations
 import gc
 import os
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import psutil
@@ -28,18 +31,17 @@ class Work:
     """One rank's steps; the fields from `extra_compute_ms` on are what is planted.
 
     Attributes:
-        tensors: gradients of a step.
-        tensor_bytes: of each.
+        tensors: parameters, each of a layer of its own.
+        tensor_bytes: of each; those below 16 KiB would travel packed together.
         forward_ms, backward_ms, optimizer_ms, input_ms: of a step.
-        name_bytes: names of gradients are at least as long.
+        name_bytes: names of parameters are at least as long.
         spins: computing uses a processor instead of waiting.
-        at_once: gradients are sent together when the backward pass is over.
+        at_once: gradients are there together, at the end of the backward pass.
         slow_rank: who has the extras; -1: every rank.
         extra_compute_ms: of the forward pass, on a processor.
         extra_input_ms: of the input.
-        reversed_order: gradients are announced in the opposite order.
-        new_names: no gradient has the name it had in the step before.
-        huge_bytes: of a gradient more, announced last.
+        reversed_order: layers are passed in the opposite order.
+        huge_bytes: of one more parameter, whose gradient comes last, as an embedding's does.
         checkpoint_every, checkpoint_bytes: torch.save after so many steps; 0: never.
         collect_every, heap_objects: gc.collect() after so many steps, with so much to look at.
     """
@@ -57,7 +59,6 @@ class Work:
     extra_compute_ms: float = 0.0
     extra_input_ms: float = 0.0
     reversed_order: bool = False
-    new_names: bool = False
     huge_bytes: int = 0
     checkpoint_every: int = 0
     checkpoint_bytes: int = 0
@@ -79,11 +80,60 @@ class Samples(Dataset[torch.Tensor]):
         return torch.zeros(1)
 
 
+def sleep(ms: float) -> None:
+    """Waits, as for a device."""
+    time.sleep(ms / 1000)
+
+
 def spin(ms: float) -> None:
     """Computes; how much, not how long, is fixed where others want the processor too."""
     end = time.thread_time() + ms / 1000
     while time.thread_time() < end:
         pass
+
+
+class Layer(torch.autograd.Function):
+    """Takes its time in the backward pass."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, inputs: torch.Tensor, weight: torch.Tensor, compute: Callable[[], None]
+    ) -> torch.Tensor:
+        ctx.weight, ctx.compute = weight, compute
+        return inputs.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: torch.Tensor) -> Any:
+        ctx.compute()
+        return gradients[0], torch.zeros_like(ctx.weight), None
+
+
+class Model(torch.nn.Module):
+    """Layers of one parameter each, and before them a huge one where there is one."""
+
+    def __init__(self, work: Work, *, is_reversed: bool) -> None:
+        super().__init__()
+        compute = spin if work.spins else sleep
+        weights = []
+        for index in range(work.tensors):
+            name = f"layer{index}".ljust(work.name_bytes, "_")
+            weight = torch.nn.Parameter(torch.zeros(work.tensor_bytes // 4))
+            self.register_parameter(name, weight)
+            weights.append(weight)
+        if is_reversed:
+            weights.reverse()
+        each_ms = 0.0 if work.at_once else work.backward_ms / work.tensors
+        self.layers = [(weight, partial(compute, each_ms)) for weight in weights]
+        if work.at_once:  # the first in the backward pass
+            self.layers[-1] = weights[-1], partial(compute, work.backward_ms)
+        if work.huge_bytes:
+            self.embedding = torch.nn.Parameter(torch.zeros(work.huge_bytes // 4))
+            self.layers.insert(0, (self.embedding, partial(compute, 0.0)))
+
+    def forward(self, inputs: torch.Tensor) -> torch.Tensor:
+        for weight, compute in self.layers:
+            inputs = Layer.apply(inputs, weight, compute)
+        return inputs.sum()
 
 
 @dataclass(frozen=True)
@@ -101,15 +151,14 @@ class Took:
 
 def train(work: Work, steps: int, folder: str) -> Took:
     """One rank's training."""
-    compute = spin if work.spins else (lambda ms: time.sleep(ms / 1000))
+    compute = spin if work.spins else sleep
     mine = work.slow_rank in (-1, hvd.rank())
-    gradients = [torch.zeros(work.tensor_bytes // 4) for _ in range(work.tensors)]
-    order = list(range(work.tensors))
-    if work.reversed_order and mine:
-        order.reverse()
-    huge = torch.zeros(work.huge_bytes // 4)
+    model = Model(work, is_reversed=work.reversed_order and mine)
+    optimizer = hvd.DistributedOptimizer(
+        torch.optim.SGD(model.parameters(), lr=0.01), named_parameters=model.named_parameters()
+    )
     heap = [[index] for index in range(work.heap_objects)] if mine else []
-    model = {"weights": torch.zeros(work.checkpoint_bytes // 4)}
+    state = {"weights": torch.zeros(work.checkpoint_bytes // 4)}
     gc.collect()
     gc.disable()
     extra_input_ms = work.extra_input_ms if mine else 0.0
@@ -119,28 +168,18 @@ def train(work: Work, steps: int, folder: str) -> Took:
     took = []
     before = psutil.cpu_times()
     last = time.perf_counter()
-    for step, _ in enumerate(loader):
+    for step, batch in enumerate(loader):
         compute(work.forward_ms)
         if mine and work.extra_compute_ms:
             spin(work.extra_compute_ms)
-        prefix = (f"step{step}." if work.new_names else "").ljust(work.name_bytes, ".")
-        if work.at_once:
-            compute(work.backward_ms)
-        handles: list[Any] = []
-        for index in order:
-            if not work.at_once:
-                compute(work.backward_ms / work.tensors)
-            handles.append(hvd.allreduce_async_(gradients[index], name=f"{prefix}layer{index}"))
-        if work.huge_bytes:
-            handles.append(hvd.allreduce_async_(huge, name="embedding"))
-        for handle in handles:
-            hvd.synchronize(handle)
-        compute(work.optimizer_ms)
+        optimizer.zero_grad()
+        model(batch.requires_grad_()).backward()
         if mine and work.checkpoint_every and step % work.checkpoint_every == 0:
-            torch.save(model, os.path.join(folder, f"checkpoint-{hvd.rank()}"))
+            torch.save(state, os.path.join(folder, f"checkpoint-{hvd.rank()}"))
         if mine and work.collect_every and step % work.collect_every == 0:
             gc.collect()
-        runtime.mark_step()
+        compute(work.optimizer_ms)
+        optimizer.step()
         now = time.perf_counter()
         took.append(1000 * (now - last))
         last = now

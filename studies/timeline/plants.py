@@ -91,7 +91,7 @@ def tiny_buckets(ranks: int, rank: int, level: int) -> Case:
     del rank
     count = (200, 300, 400)[level] // (ranks - 1)
     place = Place(ranks, _hosts(ranks), rate="1gbit")
-    base = Run(place, Work(tensors=count, tensor_bytes=4096, at_once=True))
+    base = Run(place, Work(tensors=count, tensor_bytes=16 << 10, at_once=True))
     return _case("tiny-buckets", None, level, base, setting={"fusion_threshold_bytes": 0})
 
 
@@ -116,7 +116,7 @@ def cold_cache(ranks: int, rank: int, level: int) -> Case:
     """Names cross a network that is slow enough for them to take longer than the processor does."""
     del rank
     rate = ("100mbit", "60mbit", "40mbit")[level]
-    work = Work(tensors=40, tensor_bytes=64, name_bytes=4000, at_once=True)
+    work = Work(tensors=40, tensor_bytes=16 << 10, name_bytes=4000, at_once=True)
     base = Run(Place(ranks, _hosts(ranks), rate=rate, burst="16kb"), work)
     return _case("cold-cache", None, level, base, setting={"cache_enabled": False})
 
@@ -207,7 +207,7 @@ def balanced(ranks: int, variant: int) -> Run:
     works = (
         Work(),
         Work(tensor_bytes=MiB // 2),
-        Work(tensors=100, tensor_bytes=4096, at_once=True),
+        Work(tensors=100, tensor_bytes=16 << 10, at_once=True),
         Work(forward_ms=3.0, backward_ms=20.0),
         Work(tensors=8, tensor_bytes=64 << 10, forward_ms=10.0, backward_ms=4.0),
     )

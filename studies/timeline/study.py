@@ -6,9 +6,11 @@
 
 Each case is launched with its plant and without it; the difference of a step, by the ranks' own
 clocks, is what the plant costs: of the median step, or of the mean where only some have the plant.
-The bars: the first finding has the right kind in 95 % of cases and the right rank in all, its cost
-is within 10 % of what the plant costs; at most 2 % of balanced launches are accused. Run it on a
-quiet machine, as root for what needs several hosts.
+With `--loads 0 1 3`, cases run in turn beside so many processes that compute: then ranks are
+oversubscribed in truth, in both launches, so that finding is passed over. The bars: the first
+finding has the right kind in 90 % of cases and the right rank in 98 %, its cost is within 25 % of
+what the plant costs in 80 %; at most 2 % of balanced launches are accused, and at most 2 % of
+findings whose confidence is high are wrong. As root for what needs several hosts.
 """
 
 from __future__ import annotations
@@ -23,9 +25,10 @@ import multiprocessing
 import struct
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +43,7 @@ from tests.parallel import netns
 from tests.parallel.ranks import run
 
 _PR_SET_SECCOMP, _PR_SET_NO_NEW_PRIVS = 22, 38
+NEAR = 0.25  # of the truth
 SETTLE_STEPS = 6  # as `metrics.breakdown.steady` leaves out
 TRIES = 3
 
@@ -62,12 +66,31 @@ class Launched:
         return float(np.median(steps, axis=1).mean() if in_every_step else steps.mean())
 
 
-def launch(wanted: Run, steps: int, folder: Path) -> Launched:
+@dataclass(frozen=True)
+class Conditions:
+    """How launches run.
+
+    Attributes:
+        steps: of each.
+        load: processes that compute beside it.
+        crowded: others do, too, which the study did not start.
+        stolen: share of the processors that may go to other machines before it is run again.
+        seconds: after which it is given up.
+    """
+
+    steps: int
+    load: int
+    crowded: bool
+    stolen: float
+    seconds: float
+
+
+def launch(wanted: Run, how: Conditions, folder: Path) -> Launched:
     """Run it once and read its trace."""
     options: dict[str, Any] = {"setting": wanted.setting}
     place = wanted.place
     with ExitStack() as stack:
-        stack.enter_context(_burning(place.burners))
+        stack.enter_context(_burning(place.burners + how.load))
         if place.hosts:
             options["places"] = stack.enter_context(_hosts(place))
         elif place.private:
@@ -76,10 +99,10 @@ def launch(wanted: Run, steps: int, folder: Path) -> Launched:
             train,
             place.ranks,
             wanted.work,
-            steps,
+            how.steps,
             str(folder),
             timeline=str(folder / "rank-%r.hvt"),
-            timeout_s=300.0,
+            timeout_s=how.seconds,
             **options,
         )
     trace = merge(sorted(folder.glob("rank-*.hvt")))
@@ -87,16 +110,16 @@ def launch(wanted: Run, steps: int, folder: Path) -> Launched:
     return Launched(trace, np.array([each.step_ms for each in took]), stolen)
 
 
-def launch_calmly(wanted: Run, steps: int, folder: Path, *, limit: float) -> Launched:
-    """Run it again while more than `limit` was stolen; of `TRIES` the calmest counts."""
+def launch_calmly(wanted: Run, how: Conditions, folder: Path) -> Launched:
+    """Run it again while too much was stolen; of `TRIES` the calmest counts."""
     best: Launched | None = None
     for number in range(TRIES):
         where = folder / str(number)
         where.mkdir(parents=True)
-        launched = launch(wanted, steps, where)
+        launched = launch(wanted, how, where)
         if best is None or launched.stolen < best.stolen:
             best = launched
-        if best.stolen <= limit:
+        if best.stolen <= how.stolen:
             break
     assert best is not None
     return best
@@ -190,21 +213,20 @@ def ask(wanted: Run, launched: Launched) -> Answer:
     return why(launched.trace, job_metadata_of(launched.trace, wanted.link_gbps))
 
 
-def try_case(
-    case: Case, steps: int, folder: Path, *, plant_first: bool, limit: float
-) -> dict[str, Any]:
+def try_case(case: Case, how: Conditions, folder: Path, *, plant_first: bool) -> dict[str, Any]:
     """Both launches and what was said of the one with the plant."""
     runs = {"with": case.with_plant, "without": case.without}
     done = {}
     for name in sorted(runs, reverse=not plant_first):
-        done[name] = launch_calmly(runs[name], steps, folder / name, limit=limit)
-    answer = ask(case.with_plant, done["with"])
-    first = answer.findings[0] if answer.findings else None
+        done[name] = launch_calmly(runs[name], how, folder / name)
     step_ms = {
         name: each.step_takes_ms(in_every_step=case.in_every_step) for name, each in done.items()
     }
+    answer = ask(case.with_plant, done["with"])
     return {
         "kind": case.kind,
+        "load": how.load,
+        "crowded": how.crowded,
         "ranks": case.with_plant.place.ranks,
         "rank": case.rank,
         "intensity": case.intensity,
@@ -213,62 +235,105 @@ def try_case(
         "truth_ms": round(step_ms["with"] - step_ms["without"], 3),
         "stolen": round(max(each.stolen for each in done.values()), 4),
         "verdict": answer.verdict,
-        "found": first.kind if first else "",
-        "found_ranks": list(first.ranks) if first else [],
-        "cost_ms": round(first.cost.mean, 3) if first else 0.0,
-        "others": [[f.kind, list(f.ranks), round(f.cost.mean, 3)] for f in answer.findings[1:]],
+        "findings": _rows_of(answer),
     }
 
 
-def try_balanced(wanted: Run, steps: int, folder: Path, *, limit: float) -> dict[str, Any]:
-    launched = launch_calmly(wanted, steps, folder, limit=limit)
+def try_balanced(wanted: Run, how: Conditions, folder: Path) -> dict[str, Any]:
+    launched = launch_calmly(wanted, how, folder)
     answer = ask(wanted, launched)
     return {
         "kind": "balanced",
+        "load": how.load,
+        "crowded": how.crowded,
         "ranks": wanted.place.ranks,
         "with_ms": round(launched.step_takes_ms(in_every_step=True), 3),
         "stolen": round(launched.stolen, 4),
         "verdict": answer.verdict,
-        "others": [[f.kind, list(f.ranks), round(f.cost.mean, 3)] for f in answer.findings],
+        "findings": _rows_of(answer),
     }
+
+
+def _rows_of(answer: Answer) -> list[dict[str, Any]]:
+    keys = ("kind", "ranks", "cost_ms_per_step", "percent", "sure", "finding")
+    return [{key: found.row()[key] for key in keys} for found in answer.findings]
+
+
+def judged(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """The findings without what the load makes true of every launch beside it."""
+    loaded = (row["load"] or row["crowded"]) and row["kind"] != "oversubscribed"
+    return [
+        found for found in row["findings"] if not (loaded and found["kind"] == "oversubscribed")
+    ]
 
 
 def is_right(row: dict[str, Any]) -> tuple[bool, bool, bool]:
     """Kind, rank and cost; a rank is right if it is named, and none where there is none."""
-    kind = row["found"] == row["kind"]
-    expected = [] if row["rank"] is None else [row["rank"]]
-    error = abs(row["cost_ms"] - row["truth_ms"])
-    return kind, row["found_ranks"] == expected, error <= 0.1 * abs(row["truth_ms"])
+    found = next(iter(judged(row)), None)
+    if found is None:
+        return False, False, False
+    error = abs(found["cost_ms_per_step"] - row["truth_ms"])
+    is_close = error <= NEAR * abs(row["truth_ms"])
+    return found["kind"] == row["kind"], found["ranks"] == _planted_on(row), is_close
+
+
+def is_true(row: dict[str, Any], found: dict[str, Any]) -> bool:
+    """Whether a finding is of what was planted, whatever its place among them."""
+    of_plant = (found["kind"], found["ranks"]) == (row["kind"], _planted_on(row))
+    return of_plant or found not in judged(row)
+
+
+def _planted_on(row: dict[str, Any]) -> list[int]:
+    return [] if row.get("rank") is None else [row["rank"]]
 
 
 def summary(every: list[dict[str, Any]], limit: float) -> str:
-    """A line per kind, then the bars; of launches that were left the processors they have."""
-    rows = [row for row in every if row["stolen"] <= limit]
+    """A line per kind and load, then the bars; of launches that were left their processors."""
+    ended = [row for row in every if "findings" in row]
+    rows = [row for row in ended if row["stolen"] <= limit]
     planted = [row for row in rows if row["kind"] != "balanced"]
-    calm = [row for row in rows if row["kind"] == "balanced"]
-    lines = ["| kind | cases | right kind | right rank | cost within 10 % | cost / truth |"]
-    lines.append("|---|---:|---:|---:|---:|---:|")
-    for kind in dict.fromkeys(row["kind"] for row in planted):
-        lines.append(_line(kind, [row for row in planted if row["kind"] == kind]))
-    if planted:
-        lines.append(_line("all", planted))
-    if calm:
-        accused = sum(bool(row["others"]) for row in calm)
-        lines.append(f"\n{accused} of {len(calm)} balanced launches were accused.")
-    if len(rows) < len(every):
+    lines = [
+        "| kind | load | cases | right kind | right rank | cost within 25 % | cost / truth |",
+        "|---|---:|---:|---:|---:|---:|---:|",
+    ]
+    loads = sorted({row["load"] for row in rows})
+    for kind in [*dict.fromkeys(row["kind"] for row in planted), "all"]:
+        for load in loads:
+            chosen = [
+                row for row in planted if kind in (row["kind"], "all") and row["load"] == load
+            ]
+            lines += [_line(kind, load, chosen)] if chosen else []
+    lines.append("")
+    lines += [_told_of_load(rows, load) for load in loads]
+    if len(rows) < len(ended):
         lines.append(
-            f"\nLeft out: {len(every) - len(rows)} in which more than {100 * limit:g} % of the "
+            f"Left out: {len(ended) - len(rows)} in which more than {100 * limit:g} % of the "
             "processors went to other machines."
         )
+    if len(ended) < len(every):
+        lines.append(f"Given up: {len(every) - len(ended)} that took too long.")
     return "\n".join(lines)
 
 
-def _line(title: str, rows: list[dict[str, Any]]) -> str:
+def _told_of_load(rows: list[dict[str, Any]], load: int) -> str:
+    beside = [row for row in rows if row["load"] == load]
+    calm = [row for row in beside if row["kind"] == "balanced"]
+    accused = sum(bool(judged(row)) for row in calm)
+    sure = [(row, each) for row in beside for each in row["findings"] if each["sure"] == "high"]
+    wrong = sum(not is_true(row, found) for row, found in sure)
+    return (
+        f"Load {load}: {accused} of {len(calm)} balanced launches were accused; of {len(sure)} "
+        f"findings whose confidence is high, {wrong} are of nothing that was planted."
+    )
+
+
+def _line(title: str, load: int, rows: list[dict[str, Any]]) -> str:
     right = [is_right(row) for row in rows]
     kinds, ranks, costs = (sum(each) for each in zip(*right, strict=True))
-    ratios = [row["cost_ms"] / row["truth_ms"] for row in rows if row["truth_ms"] > 0]
+    firsts = [(next(iter(judged(row)), None), row["truth_ms"]) for row in rows]
+    ratios = [first["cost_ms_per_step"] / truth for first, truth in firsts if first and truth > 0]
     middle = float(np.median(ratios)) if ratios else math.nan
-    return f"| {title} | {len(rows)} | {kinds} | {ranks} | {costs} | {middle:.2f} |"
+    return f"| {title} | {load} | {len(rows)} | {kinds} | {ranks} | {costs} | {middle:.2f} |"
 
 
 def cases(count: int, only: str, ranks: int) -> Iterator[Case]:
@@ -289,6 +354,15 @@ def main() -> None:
     parser.add_argument("--only", default="", help="this kind")
     parser.add_argument("--ranks", type=int, default=0, help="so many instead of 2 to 4 in turn")
     parser.add_argument("--steps", type=int, default=120)
+    parser.add_argument(
+        "--loads", type=int, nargs="+", default=[0], help="processes that compute beside, in turn"
+    )
+    parser.add_argument(
+        "--crowded", action="store_true", help="other work runs on this machine meanwhile, too"
+    )
+    parser.add_argument(
+        "--seconds", type=float, default=300.0, help="a launch that takes longer is given up"
+    )
     parser.add_argument(
         "--stolen",
         type=float,
@@ -331,21 +405,36 @@ def _rows(
     missing = netns.why_not()
     calm = sum(row["kind"] == "balanced" for row in known)
     planted = len(known) - calm
+    loads = arguments.loads
     every = enumerate(cases(arguments.cases, arguments.only, arguments.ranks))
     for index, case in itertools.islice(every, planted, None):
         if case.with_plant.place.hosts and missing:
             print(f"left out {case.kind}: {missing}")
             continue
+        how = _conditions(arguments, loads[(index // len(PLANTS) + index) % len(loads)])
         where = folder / f"{index}-{case.kind}"
-        began = time.monotonic()
-        row = try_case(
-            case, arguments.steps, where, plant_first=index % 2 == 0, limit=arguments.stolen / 100
-        )
-        yield row | {"took_s": round(time.monotonic() - began, 1)}
+        tried = partial(try_case, case, how, where, plant_first=index % 2 == 0)
+        yield _timed(tried, case.kind, how)
     for index in range(calm, arguments.balanced):
         wanted = balanced(arguments.ranks or 2 + index % 3, index // 3)
-        where = folder / f"balanced-{index}"
-        yield try_balanced(wanted, arguments.steps, where, limit=arguments.stolen / 100)
+        how = _conditions(arguments, loads[index % len(loads)])
+        tried = partial(try_balanced, wanted, how, folder / f"balanced-{index}")
+        yield _timed(tried, "balanced", how)
+
+
+def _conditions(arguments: argparse.Namespace, load: int) -> Conditions:
+    stolen = arguments.stolen / 100
+    return Conditions(arguments.steps, load, arguments.crowded, stolen, arguments.seconds)
+
+
+def _timed(tried: Callable[[], dict[str, Any]], kind: str, how: Conditions) -> dict[str, Any]:
+    """What a case gave, and how long it took; without findings where it took too long."""
+    began = time.monotonic()
+    try:
+        row = tried()
+    except AssertionError as error:  # of `Job.outcomes`
+        row = {"kind": kind, "load": how.load, "given_up": str(error)}
+    return row | {"took_s": round(time.monotonic() - began, 1)}
 
 
 if __name__ == "__main__":
