@@ -79,12 +79,18 @@ struct Stream {
   std::deque<Operation> operations;
 };
 
+// What one rank of a communicator has to do with a kernel.
+struct KernelPart {
+  uint64_t number = 0;  // of the kernels that have to do with that rank; 0: it has no part in this
+  bool is_needed = false;  // it ends only when that rank has done its part
+};
+
 // A kernel of NCCL that was launched and has not ended. On a device they run one at a time, in the
 // order of their launches: what may happen on a real one whenever two do not fit beside each other.
 struct NcclKernel {
   uint64_t ticket;
-  ncclComm* comm;   // which does not end before its kernels have
-  uint64_t number;  // of the communicator's kernels
+  ncclComm* comm;                 // which does not end before its kernels have
+  std::vector<KernelPart> parts;  // by rank
 };
 
 struct Context {

@@ -122,20 +122,27 @@ std::vector<Access> accesses_of(const Request& request, int ranks, int rank) {
   }
 }
 
-// Tells the others of each communicator which of its kernels waits for the device, whether the
-// kernel's stream has got to it or not. The engine's mutex is held.
-void tell_who_waits(const std::deque<NcclKernel>& kernels) {
-  std::set<ncclComm*> told;
-  for (auto kernel = std::next(kernels.begin()); kernel != kernels.end(); ++kernel) {
-    ncclComm* comm = kernel->comm;
-    if (!told.insert(comm).second) continue;
-    RankCard& card = comm->region->card(comm->rank);
-    card.waiting_number = 0;  // so that nobody takes the numbers below for those of the last one
-    card.occupying_communicator = kernels.front().comm->id;
-    card.occupying_number = kernels.front().number;
-    card.waiting_number = kernel->number;
-    comm->region->ring();
+// What a rank of the communicator is told of this device: the first kernel with it that waits,
+// whether the kernel's stream has got to it or not, and the one that has the device.
+QueueState state_for(ncclComm* comm, int peer) {
+  const auto& kernels = comm->context->nccl_kernels;
+  const auto waiting = std::find_if(kernels.begin(), kernels.end(), [&](const NcclKernel& kernel) {
+    return kernel.comm == comm && kernel.parts[static_cast<size_t>(peer)].number != 0;
+  });
+  if (waiting == kernels.end() || waiting == kernels.begin()) return {};
+  const NcclKernel& first = kernels.front();
+  const int there = rank_of(first.comm, comm->region->card(peer));
+  const KernelPart part = there < 0 ? KernelPart{} : first.parts[static_cast<size_t>(there)];
+  return {waiting->parts[static_cast<size_t>(peer)].number, first.comm->id,
+          part.is_needed ? part.number : 0};
+}
+
+// The engine's mutex is held.
+void tell_others(ncclComm* comm) {
+  for (int peer = 0; peer < comm->size; ++peer) {
+    if (peer != comm->rank) comm->region->queue(comm->rank, peer).write(state_for(comm, peer));
   }
+  comm->region->ring();
 }
 
 // Until the device is free for this kernel; false if the communicator is aborted.
@@ -155,14 +162,34 @@ void end_kernel(ncclComm* comm, uint64_t ticket) {
     const std::lock_guard lock(engine().mutex);
     auto& kernels = comm->context->nccl_kernels;
     std::erase_if(kernels, [&](const NcclKernel& kernel) { return kernel.ticket == ticket; });
-    comm->region->card(comm->rank).waiting_number = 0;
-    if (!kernels.empty()) {
-      kernels.front().comm->region->card(kernels.front().comm->rank).waiting_number = 0;
-      tell_who_waits(kernels);
-    }
+    std::set<ncclComm*> affected{comm};
+    for (const auto& kernel : kernels) affected.insert(kernel.comm);
+    for (ncclComm* each : affected) tell_others(each);
     engine().changed.notify_all();
   }
   --comm->kernels;
+}
+
+// A collective has to do with all ranks. What is sent to a rank may leave before it takes it.
+std::vector<KernelPart> parts_of(ncclComm* comm, const std::vector<Request>& requests) {
+  std::vector<KernelPart> parts(static_cast<size_t>(comm->size));
+  std::vector<bool> takes_part(parts.size());
+  for (const auto& request : requests) {
+    if (!is_point_to_point(request.kind)) {
+      takes_part.assign(parts.size(), true);
+      for (auto& part : parts) part.is_needed = true;
+      continue;
+    }
+    if (request.count == 0) continue;
+    const auto peer = static_cast<size_t>(request.peer);
+    takes_part[peer] = true;
+    if (request.kind == Kind::kRecv) parts[peer].is_needed = true;
+  }
+  comm->kernels_with.resize(parts.size());
+  for (size_t rank = 0; rank < parts.size(); ++rank) {
+    if (takes_part[rank]) parts[rank].number = ++comm->kernels_with[rank];
+  }
+  return parts;
 }
 
 // One kernel: the requests of a group on one stream of one communicator. The engine's mutex is
@@ -183,16 +210,16 @@ CUresult enqueue_kernel(ncclComm* comm, Stream* stream, const std::vector<Reques
     }
   }
   const uint64_t ticket = ++engine().next_ticket;
-  const uint64_t number = ++comm->kernels_issued;
-  comm->context->nccl_kernels.push_back({ticket, comm, number});
+  const std::vector<KernelPart> parts = parts_of(comm, requests);
+  comm->context->nccl_kernels.push_back({ticket, comm, parts});
   ++comm->kernels;
   const char* name = name_of(requests.front().kind);
-  const CUresult result = enqueue(stream, name, accesses, [comm, ticket, number, requests] {
-    if (wait_for_turn(comm, ticket)) run_kernel(comm, number, requests);
+  const CUresult result = enqueue(stream, name, accesses, [comm, ticket, parts, requests] {
+    if (wait_for_turn(comm, ticket)) run_kernel(comm, parts, requests);
     end_kernel(comm, ticket);
   });
   if (result == CUDA_SUCCESS) {
-    tell_who_waits(comm->context->nccl_kernels);
+    tell_others(comm);
     return result;
   }
   comm->context->nccl_kernels.pop_back();
@@ -302,6 +329,14 @@ void wait_for_other_kernels(const ncclComm* comm) {
 }
 
 }  // namespace
+
+int rank_of(const ncclComm* comm, const RankCard& card) {
+  for (int rank = 0; rank < comm->size; ++rank) {
+    const RankCard& other = comm->region->card(rank);
+    if (other.process == card.process && other.device == card.device) return rank;
+  }
+  return -1;
+}
 
 int nccl_version() {
   return static_cast<int>(number_from("FAKE_NCCL_VERSION", FAKE_NCCL_DEFAULT_VERSION));
@@ -433,7 +468,7 @@ ncclResult_t join_region(ncclComm* comm) {
                   "two ranks say they are rank " + std::to_string(comm->rank));
   }
   comm->region->ring();
-  const bool all = wait_in_kernel(comm, 0, [&] {
+  const bool all = wait_in_kernel(comm, {}, [&] {
     for (int other = 0; other < comm->size; ++other) {
       if (comm->region->card(other).joined == 0) return false;
     }
@@ -455,7 +490,7 @@ ncclResult_t split_region(ncclComm* parent, uint64_t number, int color, int key,
   };
   ncclComm* waits = child == nullptr ? parent : child;
   const auto wait = [&](std::atomic<uint64_t> RankCard::* counter, uint64_t reached) {
-    return wait_in_kernel(parent, 0, [&] { return waits->aborted || all(counter, reached); }) &&
+    return wait_in_kernel(parent, {}, [&] { return waits->aborted || all(counter, reached); }) &&
            !waits->aborted;
   };
   if (!wait(&RankCard::splits_read, number - 1)) return ncclInternalError;

@@ -79,7 +79,7 @@ struct ncclComm {
   std::atomic<std::thread::id> joined_by{};
 
   // Used by one thread at a time: the caller's, or that of a job, which the caller waits for.
-  uint64_t kernels_issued = 0;
+  std::vector<uint64_t> kernels_with;  // by rank, how many have to do with it
   uint64_t splits = 0;
   std::map<int, fake_gpu::Scaling> scalings;
   std::vector<std::unique_ptr<fake_gpu::Registered>> registered;
@@ -127,9 +127,15 @@ ncclResult_t split_region(ncclComm* parent, uint64_t number, int color, int key,
 
 ncclResult_t launch(const std::vector<Request>& requests);
 // Waits until `done`, or the communicator is aborted (false), or everything is released (false).
-bool wait_in_kernel(ncclComm* comm, uint64_t number, const std::function<bool()>& done);
+// `parts` are those of the kernel, none outside of one.
+bool wait_in_kernel(ncclComm* comm, const std::vector<KernelPart>& parts,
+                    const std::function<bool()>& done);
 // Carries them out, in a stream's thread. Returns early when the communicator is aborted.
-void run_kernel(ncclComm* comm, uint64_t number, const std::vector<Request>& requests);
+void run_kernel(ncclComm* comm, const std::vector<KernelPart>& parts,
+                const std::vector<Request>& requests);
+bool is_point_to_point(Kind kind);
+// The rank there of the process and device that this is the card of; -1 if it has none.
+int rank_of(const ncclComm* comm, const RankCard& card);
 
 ncclResult_t abort_together(const std::vector<ncclComm*>& comms);
 ncclResult_t finalize(ncclComm* comm);

@@ -13,8 +13,6 @@
 namespace fake_gpu {
 namespace {
 
-bool is_point_to_point(Kind kind) { return kind == Kind::kSend || kind == Kind::kRecv; }
-
 bool is_registered(const ncclComm* comm, const void* buffer) {
   const auto address = reinterpret_cast<uint64_t>(buffer);
   return std::any_of(comm->registered.begin(), comm->registered.end(), [&](const auto& known) {
@@ -22,15 +20,17 @@ bool is_registered(const ncclComm* comm, const void* buffer) {
   });
 }
 
-void stay_until_aborted(ncclComm* comm, uint64_t number) {
-  wait_in_kernel(comm, number, [] { return false; });
+using Parts = std::vector<KernelPart>;
+
+void stay_until_aborted(ncclComm* comm, const Parts& parts) {
+  wait_in_kernel(comm, parts, [] { return false; });
 }
 
 // One collective on its way through the slots.
 class Collective {
  public:
-  Collective(ncclComm* comm, uint64_t number, const Request& request)
-      : comm_(comm), number_(number), request_(request), bytes_(bytes_of_dtype(request.dtype)) {}
+  Collective(ncclComm* comm, const Parts& parts, const Request& request)
+      : comm_(comm), parts_(parts), request_(request), bytes_(bytes_of_dtype(request.dtype)) {}
 
   void run() {
     if (!agree()) return;
@@ -54,11 +54,11 @@ class Collective {
       }
       return true;
     };
-    if (!wait_in_kernel(comm_, number_, [&] { return all(&RankCard::read, now); })) return false;
+    if (!wait_in_kernel(comm_, parts_, [&] { return all(&RankCard::read, now); })) return false;
     write();
     region.card(comm_->rank).written = now + 1;
     region.ring();
-    if (!wait_in_kernel(comm_, number_, [&] { return all(&RankCard::written, now + 1); })) {
+    if (!wait_in_kernel(comm_, parts_, [&] { return all(&RankCard::written, now + 1); })) {
       return false;
     }
     read();
@@ -93,7 +93,7 @@ class Collective {
                                   report_mixture(rank);
                               }
                             });
-    if (went && !same) stay_until_aborted(comm_, number_);
+    if (went && !same) stay_until_aborted(comm_, parts_);
     return went && same;
   }
 
@@ -184,7 +184,7 @@ class Collective {
   }
 
   ncclComm* const comm_;
-  const uint64_t number_;
+  const Parts& parts_;
   const Request& request_;
   const size_t bytes_;
 };
@@ -192,8 +192,8 @@ class Collective {
 // All sends and receives of a group at once. Between two ranks they are in order.
 class PointToPoint {
  public:
-  PointToPoint(ncclComm* comm, uint64_t number, const std::vector<Request>& requests)
-      : comm_(comm), number_(number) {
+  PointToPoint(ncclComm* comm, const Parts& parts, const std::vector<Request>& requests)
+      : comm_(comm), parts_(parts) {
     for (const auto& request : requests) {
       if (is_point_to_point(request.kind) && request.count > 0) {
         queues_[{request.kind, request.peer}].push_back(
@@ -204,9 +204,9 @@ class PointToPoint {
 
   void run() {
     while (!queues_.empty() && !mismatch_) {
-      if (!wait_in_kernel(comm_, number_, [&] { return advance(); })) return;
+      if (!wait_in_kernel(comm_, parts_, [&] { return advance(); })) return;
     }
-    if (mismatch_) stay_until_aborted(comm_, number_);
+    if (mismatch_) stay_until_aborted(comm_, parts_);
   }
 
  private:
@@ -264,24 +264,26 @@ class PointToPoint {
   }
 
   ncclComm* const comm_;
-  const uint64_t number_;
+  const Parts& parts_;
   std::map<std::pair<Kind, int>, std::deque<Transfer>> queues_;
   bool mismatch_ = false;
 };
 
 // This rank's kernel waits for a peer whose kernel waits for its device, which a kernel of another
 // communicator has first, for which this rank would have to get to a kernel that waits behind this.
-bool report_crossed_order(ncclComm* comm, uint64_t number) {
-  for (int peer = 0; peer < comm->size; ++peer) {
-    const RankCard& card = comm->region->card(peer);
-    const uint64_t waiting = card.waiting_number.load();
-    if (peer == comm->rank || waiting == 0 || waiting > number) continue;
-    const uint64_t other = card.occupying_communicator.load();
-    const uint64_t other_number = card.occupying_number.load();
-    if (card.waiting_number != waiting) continue;  // it has changed meanwhile, and the bell rings
+bool report_crossed_order(ncclComm* comm, const Parts& parts) {
+  for (int peer = 0; peer < static_cast<int>(parts.size()); ++peer) {
+    const KernelPart& part = parts[static_cast<size_t>(peer)];
+    QueueState theirs;
+    if (!part.is_needed || !comm->region->queue(peer, comm->rank).read(theirs)) continue;
+    if (theirs.waiting == 0 || theirs.waiting > part.number || theirs.first == 0) continue;
     const std::lock_guard lock(engine().mutex);
     for (const auto& mine : comm->context->nccl_kernels) {
-      if (other == comm->id || mine.comm->id != other || mine.number > other_number) continue;
+      if (mine.comm == comm || mine.comm->id != theirs.first_comm) continue;
+      const int there = rank_of(mine.comm, comm->region->card(peer));
+      if (there < 0) continue;
+      const uint64_t number = mine.parts[static_cast<size_t>(there)].number;
+      if (number == 0 || number > theirs.first) continue;
       violate("communicator-order",
               "Rank " + std::to_string(comm->rank) + " of " + comm->name +
                   " has issued operations of two communicators in the order opposite to rank " +
@@ -293,7 +295,7 @@ bool report_crossed_order(ncclComm* comm, uint64_t number) {
 }
 
 // What a test wants to happen to this operation. False if it does not go on.
-bool strike_faults(ncclComm* comm, uint64_t number) {
+bool strike_faults(ncclComm* comm, const Parts& parts) {
   const int64_t operation = ++comm->family->operations;
   const int rank = comm->family->rank;
   const auto given_up = [](void* c) { return static_cast<ncclComm*>(c)->aborted.load(); };
@@ -306,7 +308,7 @@ bool strike_faults(ncclComm* comm, uint64_t number) {
            "operation " + std::to_string(operation) + " of rank " + std::to_string(rank) +
                " failed, as a fault asked");
     comm->state = static_cast<int>(error->value("code", ncclRemoteError));
-    stay_until_aborted(comm, number);
+    stay_until_aborted(comm, parts);
     return false;
   }
   return true;
@@ -321,7 +323,9 @@ const char* name_of(Kind kind) {
   return kNames[static_cast<int>(kind)];
 }
 
-bool wait_in_kernel(ncclComm* comm, uint64_t number, const std::function<bool()>& done) {
+bool is_point_to_point(Kind kind) { return kind == Kind::kSend || kind == Kind::kRecv; }
+
+bool wait_in_kernel(ncclComm* comm, const Parts& parts, const std::function<bool()>& done) {
   Region& region = *comm->region;
   const uint64_t generation = release_generation();
   bool reported = false;
@@ -329,18 +333,18 @@ bool wait_in_kernel(ncclComm* comm, uint64_t number, const std::function<bool()>
     const uint32_t heard = region.bell();
     if (comm->aborted || release_generation() != generation) return false;
     if (done()) return true;
-    reported = reported || report_crossed_order(comm, number);
+    reported = reported || report_crossed_order(comm, parts);
     region.sleep(heard);
   }
 }
 
-void run_kernel(ncclComm* comm, uint64_t number, const std::vector<Request>& requests) {
-  if (!strike_faults(comm, number)) return;
+void run_kernel(ncclComm* comm, const Parts& parts, const std::vector<Request>& requests) {
+  if (!strike_faults(comm, parts)) return;
   for (const auto& request : requests) {
     if (is_point_to_point(request.kind) || comm->aborted) continue;
-    if (request.count > 0) Collective(comm, number, request).run();
+    if (request.count > 0) Collective(comm, parts, request).run();
   }
-  PointToPoint(comm, number, requests).run();
+  PointToPoint(comm, parts, requests).run();
 }
 
 }  // namespace fake_gpu

@@ -30,10 +30,25 @@ struct Header {
 
 }  // namespace
 
+void QueueCard::write(const QueueState& state) {
+  ++version_;
+  waiting_ = state.waiting;
+  first_comm_ = state.first_comm;
+  first_ = state.first;
+  ++version_;
+}
+
+bool QueueCard::read(QueueState& state) const {
+  const uint64_t before = version_;
+  state = {waiting_, first_comm_, first_};
+  return before % 2 == 0 && version_ == before;
+}
+
 Region::Region(std::string name, int ranks) : name_(std::move(name)), ranks_(ranks) {
   const auto count = static_cast<size_t>(ranks);
   const size_t cards_at = kHeaderBytes;
-  const size_t mails_at = cards_at + count * sizeof(RankCard);
+  const size_t queues_at = cards_at + count * sizeof(RankCard);
+  const size_t mails_at = queues_at + count * count * sizeof(QueueCard);
   const size_t slots_at = mails_at + count * count * sizeof(Mail);
   bytes_ = slots_at + count * kSlotBytes;
   const std::string path = kFolder + name_;
@@ -48,6 +63,7 @@ Region::Region(std::string name, int ranks) : name_(std::move(name)), ranks_(ran
   auto* header = reinterpret_cast<Header*>(first);
   bell_ = &header->bell;
   cards_ = reinterpret_cast<RankCard*>(first + cards_at);
+  queues_ = reinterpret_cast<QueueCard*>(first + queues_at);
   mails_ = reinterpret_cast<Mail*>(first + mails_at);
   slots_ = first + slots_at;
   int expected = 0;

@@ -33,16 +33,32 @@ struct alignas(128) RankCard {
   std::atomic<uint64_t> written;
   std::atomic<uint64_t> read;
   Descriptor descriptor;
-  // Of the first kernel that this rank has issued and that waits for the device: its number, and
-  // the communicator and number of the kernel that has the device first. 0 if none waits.
-  std::atomic<uint64_t> waiting_number;
-  std::atomic<uint64_t> occupying_communicator;
-  std::atomic<uint64_t> occupying_number;
   // ncclCommSplit
   std::atomic<uint64_t> splits_written;
   std::atomic<uint64_t> splits_read;
   int color;
   int key;
+};
+
+// What one rank tells another of its device.
+struct QueueState {
+  uint64_t waiting = 0;     // the number, of those with the other, of the first kernel that waits
+  uint64_t first_comm = 0;  // the communicator of the kernel that has the device before it
+  uint64_t first = 0;       // its number, of those with the other; 0: it does not need the other
+};
+
+// Written by one rank.
+class alignas(128) QueueCard {
+ public:
+  void write(const QueueState& state);
+  // False while it is written.
+  bool read(QueueState& state) const;
+
+ private:
+  std::atomic<uint64_t> version_;  // odd while it is written
+  std::atomic<uint64_t> waiting_;
+  std::atomic<uint64_t> first_comm_;
+  std::atomic<uint64_t> first_;
 };
 
 // From one rank to another, a chunk at a time.
@@ -65,6 +81,7 @@ class Region {
   RankCard& card(int rank) { return cards_[rank]; }
   char* slot(int rank) { return slots_ + static_cast<size_t>(rank) * kSlotBytes; }
   Mail& mail(int from, int to) { return mails_[static_cast<size_t>(from) * ranks_ + to]; }
+  QueueCard& queue(int from, int to) { return queues_[static_cast<size_t>(from) * ranks_ + to]; }
 
   // Removes the name; whoever has joined keeps the memory.
   void unlink();
@@ -82,6 +99,7 @@ class Region {
   void* memory_ = nullptr;
   std::atomic<uint32_t>* bell_ = nullptr;
   RankCard* cards_ = nullptr;
+  QueueCard* queues_ = nullptr;
   Mail* mails_ = nullptr;
   char* slots_ = nullptr;
 };

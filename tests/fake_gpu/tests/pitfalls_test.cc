@@ -148,6 +148,59 @@ TEST(equal_orders_of_two_communicators_do_not_deadlock) {
   no_violations();
 }
 
+TEST(equal_orders_are_equal_whatever_a_rank_sends_to_itself) {
+  clean();
+  const Both ids;
+  run_ranks(2, [&](int rank) {
+    Member one(ids.first, 2, rank);
+    Member other(ids.second, 2, rank);
+    ok(cuStreamSynchronize(other.stream));
+    other.stream = one.stream;
+    const auto half = static_cast<CUdeviceptr>(one.count / 2 * sizeof(float));
+    for (int i = 0; i < 20 && rank == 1; ++i) {
+      ok(ncclGroupStart());
+      for (const bool sends : {true, false}) {
+        const ncclResult_t begun =
+            sends
+                ? ncclSend(pointer(one.memory), 10, ncclFloat32, rank, one.comm, one.stream)
+                : ncclRecv(pointer(one.memory + half), 10, ncclFloat32, rank, one.comm, one.stream);
+        CHECK(begun == ncclSuccess || begun == ncclInProgress);
+      }
+      ok(settled(one.comm, ncclGroupEnd()));
+    }
+    for (int i = 0; i < 20; ++i) {
+      one.allreduce();
+      other.allreduce();
+    }
+    until([&] { return one.is_idle(); });
+    leave(one.comm);
+    leave(other.comm);
+  });
+  no_violations();
+}
+
+TEST(opposite_orders_of_messages_deadlock) {
+  clean();
+  const Both ids;
+  std::barrier both(2);
+  run_ranks(2, [&](int rank) {
+    Member one(ids.first, 2, rank);
+    Member other(ids.second, 2, rank);
+    Member& early = rank == 0 ? one : other;
+    Member& late = rank == 0 ? other : one;
+    ok(settled(early.comm, ncclRecv(pointer(early.memory), 10, ncclFloat32, 1 - rank, early.comm,
+                                    early.stream)));
+    ok(settled(late.comm,
+               ncclSend(pointer(late.memory), 10, ncclFloat32, 1 - rank, late.comm, late.stream)));
+    until([] { return fakeGpuViolations("communicator-order") >= 1; });
+    both.arrive_and_wait();
+    ok(ncclGroupStart());
+    ok(ncclCommAbort(one.comm));
+    ok(ncclCommAbort(other.comm));
+    ok(ncclGroupEnd());
+  });
+}
+
 TEST(joining_one_while_another_thread_aborts_another_is_found) {
   clean();
   const Both ids;
