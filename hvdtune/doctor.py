@@ -272,15 +272,16 @@ def _gpu_libraries() -> list[Finding]:
     gpus = ", ".join(report.get("gpus", ())) or "no GPU"
     driver = f"{report.get('cuda_version')}, {gpus}"
     library = f"{report.get('nccl_version')}, {report.get('nccl_path')}"
+    is_needed = launch_defaults(environ).gpu_operations == "nccl"
     return [
-        _loadable("CUDA driver", driver, report.get("cuda_error")),
-        _loadable("NCCL", library, report.get("nccl_error")),
-        _gpu_operations(environ, report["unusable"]),
+        _loadable("CUDA driver", driver, report.get("cuda_error"), is_needed=is_needed),
+        _loadable("NCCL", library, report.get("nccl_error"), is_needed=is_needed),
+        _gpu_operations(environ, report["unusable"], nccl.libraries_error(cuda, named)),
     ]
 
 
-def _gpu_operations(environ: Mapping[str, str], unusable: str) -> Finding:
-    """Who carries CUDA tensors of a job that this environment starts."""
+def _gpu_operations(environ: Mapping[str, str], unusable: str, libraries_error: str) -> Finding:
+    """Who carries tensors on a GPU in a job that this environment starts."""
     chosen = launch_defaults(environ).gpu_operations
     if chosen == "host":
         own = "HVDTUNE_GPU_OPERATIONS"
@@ -299,13 +300,16 @@ def _gpu_operations(environ: Mapping[str, str], unusable: str) -> Finding:
         detail = f"NCCL is not used here: {unusable}"
         return Finding("library", "GPU operations", "ok", detail)
     advice = "unset HVDTUNE_GPU_OPERATIONS: nccl needs CUDA's driver, NCCL and a GPU"
-    return Finding("library", "GPU operations", "absent", unusable, advice)
+    state: Literal["refused", "absent"] = "refused" if libraries_error else "absent"
+    return Finding("library", "GPU operations", state, unusable, advice)
 
 
-def _loadable(name: str, detail: str, why_not: str | None) -> Finding:
+def _loadable(name: str, detail: str, why_not: str | None, *, is_needed: bool) -> Finding:
     if why_not is None:
         return Finding("library", name, "ok", detail)
-    advice = "only needed for NCCL to carry tensors on a GPU"
+    advice = "HVDTUNE_GPU_OPERATIONS=nccl needs it"
+    if not is_needed:
+        advice = "only needed for NCCL to carry tensors on a GPU"
     return Finding("library", name, "absent", why_not, advice)
 
 

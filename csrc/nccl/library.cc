@@ -12,6 +12,10 @@ namespace {
 constexpr int kOldest = 21400;
 
 std::string text_of(int version) {
+  if (version < 10000) {  // before 2.9, as in 2708
+    return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 100) + "." +
+           std::to_string(version % 100);
+  }
   return std::to_string(version / 10000) + "." + std::to_string(version % 10000 / 100) + "." +
          std::to_string(version % 100);
 }

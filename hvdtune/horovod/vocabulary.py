@@ -133,7 +133,7 @@ def _backend(text: str) -> str:
 
 def _gpu_operations(text: str) -> str:
     # Horovod's installation reads it: whatever is left of that must not keep a job from starting.
-    return "auto" if text.lower() == "nccl" else "host"
+    return "host" if text.lower() in ("mpi", "gloo", "ccl", "ddl") else "auto"
 
 
 def _port(text: str) -> int:

@@ -42,6 +42,17 @@ def test_who_has_chosen_the_hosts_memory_for_tensors_on_a_gpu_is_named(
     assert said["GPU operations"] == f"{copied}: {variable}={value}"
 
 
+def test_what_init_would_refuse_for_want_of_a_gpu_is_refused(monkeypatch, capsys):
+    monkeypatch.setenv("HVDTUNE_GPU_OPERATIONS", "nccl")
+    monkeypatch.setenv("HVDTUNE_CUDA_LIBRARY", "/nonexistent/libcuda.so")
+    with pytest.raises(SystemExit) as end:
+        main(["doctor", "--json"])
+    findings = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
+    assert end.value.code == 1
+    assert findings["GPU operations"]["state"] == "refused"
+    assert findings["CUDA driver"]["advice"] == "HVDTUNE_GPU_OPERATIONS=nccl needs it"
+
+
 def test_what_is_absent_comes_with_advice():
     text = render_text(
         [

@@ -44,6 +44,8 @@ def test_an_nccl_that_is_too_old_is_refused(tmp_path):
 @pytest.mark.parametrize(
     ("environ", "operations", "bits"),
     [
+        ({"HOROVOD_GPU_OPERATIONS": "MPI"}, "host", "nccl"),
+        ({"HOROVOD_GPU_OPERATIONS": "NCLL"}, "auto", "nccl"),
         ({}, "auto", "nccl"),
         ({"HVDTUNE_GPU_OPERATIONS": "nccl", "HVDTUNE_GPU_BITS": "exact"}, "nccl", "exact"),
     ],

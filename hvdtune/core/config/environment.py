@@ -133,11 +133,19 @@ class Config:
 
     @property
     def timeline_path(self) -> str:
-        """Where this rank records, "" for nowhere. Every job that a process forms has its own."""
+        """Where this rank records, "" for nowhere. Every job that a process forms has its own.
+
+        A path without `%r` becomes one of each rank where there are several.
+        """
         path = self.timeline.replace("%r", str(self.rank))
-        if not path or self.generation == 0:
-            return path
-        return str(Path(path).with_stem(f"{Path(path).stem}-job{self.generation}"))
+        if not path:
+            return ""
+        stem = Path(path).stem
+        if self.size > 1 and path == self.timeline:
+            stem += f"-rank{self.rank}"
+        if self.generation > 0:
+            stem += f"-job{self.generation}"
+        return str(Path(path).with_stem(stem))
 
     @classmethod
     def from_environ(

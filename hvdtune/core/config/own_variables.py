@@ -49,7 +49,8 @@ VARIABLES: Final[Mapping[str, str]] = {
     "HVDTUNE_HANG_WARNING_S": "Time without progress after which rank 0 says who waits for whom. "
     "[default: 5]",
     "HVDTUNE_HANG_ABORT_S": "Time without progress after which the job fails. [default: 600]",
-    "HVDTUNE_TIMELINE": "The file of each rank's timeline, `%r` for the rank.",
+    "HVDTUNE_TIMELINE": "The file of each rank's timeline, `%r` for the rank. Without it, -rankN "
+    "follows the name where there are several ranks.",
     "HVDTUNE_TIMELINE_STEPS": "The steps to record, as 10-20. [default: all]",
     "HVDTUNE_TIMELINE_MAX_MB": "The most MiB of a rank's timeline. [default: no limit]",
     "HVDTUNE_TIMELINE_WHEN_FULL": "Then `ring` drops the oldest, `stop` ends recording. [default: "
