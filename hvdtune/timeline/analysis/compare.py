@@ -5,7 +5,6 @@ from collections.abc import Mapping
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import special
 
 from hvdtune.timeline.analysis.metrics import breakdown, stragglers
 from hvdtune.timeline.model.trace import Trace
@@ -130,6 +129,8 @@ def _row(quantity: str, a: NDArray[np.float64], b: NDArray[np.float64]) -> tuple
 
 def _half_interval(left: NDArray[np.float64], right: NDArray[np.float64]) -> float:
     """Half of the 95 % interval of a difference of means, for samples of unlike variance."""
+    from scipy import special  # whose import takes longer than all else of a small comparison
+
     errors = np.array([side.var(ddof=1) / len(side) for side in (left, right)])
     if errors.sum() == 0:
         return 0.0

@@ -9,6 +9,7 @@ what the model does not know cancels.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import combinations
 
 import numpy as np
 import pandas as pd
@@ -218,8 +219,6 @@ NEXT_NS = 100_000  # a bucket that begins sooner after another was waiting for i
 
 
 def _fit(alike: pd.DataFrame, reply_ms: float) -> CostModel:
-    from scipy.optimize import nnls
-
     ms = alike["ms"].to_numpy(np.float64)
     size = alike["bytes"].to_numpy(np.float64)
     if len(alike) < 2:
@@ -230,8 +229,24 @@ def _fit(alike: pd.DataFrame, reply_ms: float) -> CostModel:
     columns = np.stack((ones, tensors, size / 2**20), axis=1)
     # Relative errors count, and what was seen often counts more.
     weight = np.sqrt(alike["count"].to_numpy(np.float64)) / ms
-    found, _ = nnls(columns * weight[:, None], ms * weight)
+    found = least_squares(columns * weight[:, None], ms * weight)
     return CostModel(float(found[0]), float(found[1]), float(found[2]) / 2**20, reply_ms)
+
+
+def least_squares(columns: Floats, values: Floats) -> Floats:
+    """Factors of 0 and more of few columns, whose sum comes closest to the values.
+
+    Each subset of the columns is tried, which is soon done and needs no import of SciPy.
+    """
+    best, least = np.zeros(columns.shape[1]), float(values @ values)
+    for count in range(1, columns.shape[1] + 1):
+        for chosen in map(list, combinations(range(columns.shape[1]), count)):
+            factors = np.linalg.lstsq(columns[:, chosen], values, rcond=None)[0]
+            error = columns[:, chosen] @ factors - values
+            if (factors >= 0).all() and error @ error < least:
+                best, least = np.zeros(columns.shape[1]), float(error @ error)
+                best[chosen] = factors
+    return best
 
 
 def _shortest_reply_ms(events: pd.DataFrame) -> float:

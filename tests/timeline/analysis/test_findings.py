@@ -9,9 +9,11 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
+from scipy.special import stdtrit
 
 from hvdtune.timeline import Trace
 from hvdtune.timeline.analysis.findings import Answer, why
+from hvdtune.timeline.analysis.findings.finding import MOST_BLOCKS, T_975
 from hvdtune.timeline.analysis.findings.negotiation import cache_remedy
 from hvdtune.timeline.analysis.metrics import breakdown
 from hvdtune.timeline.model.job_metadata import job_metadata_of
@@ -501,3 +503,9 @@ def test_few_steps_name_a_rank_that_is_always_last_and_are_not_sure() -> None:
 def test_few_steps_accuse_no_rank_of_what_all_have(ranks: int, noise_ms: float) -> None:
     answer = ask(Training([10.0] * ranks, steps=5, noise_ms=noise_ms).trace())
     assert [finding.ranks for finding in answer.findings if finding.ranks] == []
+
+
+def test_intervals_are_those_of_students_t() -> None:
+    assert len(T_975) == MOST_BLOCKS - 1
+    exact = [float(stdtrit(count, 0.975)) for count in range(1, MOST_BLOCKS)]
+    assert pytest.approx(exact, rel=1e-9) == T_975

@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+from scipy.optimize import nnls
 
 from hvdtune.timeline.analysis.replay import (
     CostModel,
@@ -9,6 +10,7 @@ from hvdtune.timeline.analysis.replay import (
     Step,
     finish_ms,
     fit_costs,
+    least_squares,
     plan,
     steps_of,
 )
@@ -101,3 +103,11 @@ def test_steps_hold_what_every_rank_announced() -> None:
     assert found.bytes.tolist() == [1 << 20] * 4
     assert set(found.names) == {"layer0", "layer1", "layer2", "layer3"}
     assert found.without(0).announced_ms.shape == (3, 3)
+
+
+def test_costs_that_are_fitted_are_those_of_the_algorithm_of_lawson_and_hanson() -> None:
+    random = np.random.default_rng(3)
+    for _ in range(50):
+        columns = np.column_stack((np.ones(6), random.random((6, 2))))
+        values = columns @ random.normal(size=3) + random.normal(size=6)
+        assert least_squares(columns, values) == pytest.approx(nnls(columns, values)[0], abs=1e-9)

@@ -53,9 +53,9 @@ def _tiny_buckets(evidence: TraceEvidence) -> Iterator[TraceFinding]:
 
 
 def _huge_late_tensor(evidence: TraceEvidence) -> Iterator[TraceFinding]:
-    rules, steps = evidence.rules, evidence.replayed
-    if rules is None or not steps:
+    if evidence.rules is None or not evidence.replayed:
         return
+    steps = evidence.replayed
     found = [_huge_and_late(step) for step in steps]
     names = [step.names[k] for step, k in zip(steps, found, strict=True) if k is not None]
     if len(names) < 0.8 * len(steps) or len(set(names)) > 1:

@@ -8,7 +8,6 @@ from typing import Any, Literal
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
-from scipy import special
 
 from hvdtune.timeline.analysis.metrics import breakdown, stragglers
 from hvdtune.timeline.analysis.replay import (
@@ -77,6 +76,21 @@ LESS_OFTEN = "less often (backward_passes_per_step, no_sync of DDP)"
 MIN_PERCENT = 2.0
 MIN_STEPS = 3
 FEW_STEPS = 8  # with less of them nothing is sure
+
+MOST_BLOCKS = 10  # of steps, whose means an interval is made from
+# Student's t at 97.5 %, for 1 degree of freedom and more. Importing SciPy takes longer than to
+# answer for a small trace.
+T_975 = (
+    12.706204736,
+    4.302652730,
+    3.182446305,
+    2.776445105,
+    2.570581836,
+    2.446911851,
+    2.364624252,
+    2.306004135,
+    2.262157163,
+)
 
 MAX_REPLAYED = 60  # steps played again; more of them say little more
 
@@ -275,6 +289,8 @@ def cost_of_pauses(saved: Sequence[float] | NDArray[np.float64], step_ms: float)
     count = int((values > 0).sum())
     if count < 2:  # one could be chance
         return cost_of(values, step_ms)
+    from scipy import special
+
     mean = float(values.mean())
     low = float(special.gammaincinv(count, 0.025)) / count
     high = float(special.gammaincinv(count + 1, 0.975)) / count
@@ -292,9 +308,11 @@ def cost_of(saved: Sequence[float] | NDArray[np.float64], step_ms: float) -> Ste
     if len(values) == 0:
         return StepCost(0.0, 0.0, 0.0, 0.0)
     mean = float(values.mean())
-    blocks = np.array([part.mean() for part in np.array_split(values, min(len(values), 10))])
+    blocks = np.array(
+        [part.mean() for part in np.array_split(values, min(len(values), MOST_BLOCKS))]
+    )
     half = 0.0
     if len(blocks) > 1:
         error = float(blocks.std(ddof=1)) / np.sqrt(len(blocks))
-        half = float(special.stdtrit(len(blocks) - 1, 0.975)) * error
+        half = T_975[len(blocks) - 2] * error
     return StepCost(mean, mean - half, mean + half, 100 * mean / step_ms if step_ms else 0.0)

@@ -137,9 +137,10 @@ def _processor_evidence(lacks: NDArray[np.float64]) -> list[str]:
 
 
 def _different_order(evidence: TraceEvidence) -> Iterator[TraceFinding]:
-    rules = evidence.rules
+    if evidence.rules is None:
+        return
     steps = [step for step in evidence.replayed if step.announced_ms.shape[1] >= 4]
-    if rules is None or len(steps) < len(evidence.replayed) / 2 or not steps:
+    if len(steps) < len(evidence.replayed) / 2 or not steps:
         return
     alike = [_likeness(step) for step in steps]
     worst, rank = min(((float(np.median(row)), k) for k, row in enumerate(np.transpose(alike))))

@@ -15,7 +15,7 @@ from hvdtune.timeline.analysis.metrics.breakdown import (
     waiting,
 )
 from hvdtune.timeline.model.intervals import joined
-from hvdtune.timeline.model.schema import Spans
+from hvdtune.timeline.model.schema import Ints, Spans
 from hvdtune.timeline.model.trace import Trace
 
 TITLE = "Stragglers"
@@ -90,13 +90,34 @@ def sentence(table: pd.DataFrame) -> str:
 
 
 def busy_times(breakdown: pd.DataFrame) -> pd.DataFrame:
-    """ms of a step in which a rank did not wait for operations: a row per step, a column per rank.
+    """ms of a step in which a rank did not wait for communication: a row per step, a column per
+    rank.
 
     Only steps that every rank has.
     """
-    own = breakdown["step_ms"] - breakdown["blocked_ms"]
-    wide = breakdown.assign(own=own).pivot(index="step", columns="rank", values="own")
-    return wide.dropna()
+    steps, ranks, own = _wide(breakdown, _busy_ms(breakdown))
+    known = ~np.isnan(own).any(axis=1)
+    return pd.DataFrame(
+        own[known], pd.Index(steps[known], name="step"), pd.Index(ranks, name="rank")
+    )
+
+
+def _busy_ms(breakdown: pd.DataFrame) -> NDArray[np.float64]:
+    return (breakdown["step_ms"] - breakdown["blocked_ms"]).to_numpy(np.float64)
+
+
+def _wide(
+    breakdown: pd.DataFrame, values: NDArray[np.float64]
+) -> tuple[Ints, Ints, NDArray[np.float64]]:
+    """Steps, ranks, and the values: a row per step, a column per rank, NaN where there is none.
+
+    As `DataFrame.pivot`, which takes ten times as long for few steps.
+    """
+    steps, row = np.unique(breakdown["step"].to_numpy(), return_inverse=True)
+    ranks, column = np.unique(breakdown["rank"].to_numpy(), return_inverse=True)
+    wide = np.full((len(steps), len(ranks)), np.nan)
+    wide[row, column] = values
+    return steps, ranks, wide
 
 
 def waits_for(trace: Trace, breakdown: pd.DataFrame) -> pd.DataFrame:
@@ -148,8 +169,9 @@ def waits_for(trace: Trace, breakdown: pd.DataFrame) -> pd.DataFrame:
 
 def part(breakdown: pd.DataFrame, column: str) -> NDArray[np.float64]:
     """A column in the shape of `busy_times`; what is not known counts as 0."""
-    wide = breakdown.pivot(index="step", columns="rank", values=column)
-    return wide.loc[busy_times(breakdown).index].fillna(0.0).to_numpy(np.float64)
+    _, _, own = _wide(breakdown, _busy_ms(breakdown))
+    _, _, wide = _wide(breakdown, breakdown[column].to_numpy(np.float64))
+    return np.nan_to_num(wide[~np.isnan(own).any(axis=1)])
 
 
 def _reason(breakdown: pd.DataFrame, rank: int) -> tuple[str, float]:
