@@ -79,7 +79,7 @@ class RunView:
     @_computed_alone
     def answer(self) -> Answer:
         """Why it is slow."""
-        return why(self.trace, self.job)
+        return why(self.trace, self.job, self.steps)
 
     @_computed_alone
     def arrivals(self) -> Arrivals | None:

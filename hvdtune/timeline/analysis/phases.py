@@ -2,11 +2,12 @@
 
 from typing import Any
 
+import numpy as np
 import pandas as pd
 
 from hvdtune.timeline.analysis import device_spans
 from hvdtune.timeline.analysis.metrics import breakdown
-from hvdtune.timeline.model.intervals import covered_ns
+from hvdtune.timeline.model.intervals import covered_ns, covered_within
 from hvdtune.timeline.model.trace import Trace
 
 # Phases may overlap one another: their times do not add up to anything.
@@ -20,6 +21,8 @@ PHASES: dict[str, tuple[str, ...]] = {
     "unpack": ("UNPACK",),
     "wait": ("WAIT",),
 }
+
+_STEP_COLUMNS = ("rank", "step", "begin_ns", "end_ns", "step_ms", "communicate_ms")
 
 
 def phase_table(trace: Trace) -> pd.DataFrame:
@@ -47,8 +50,24 @@ def step_table(trace: Trace) -> pd.DataFrame:
         Columns rank, step, begin_ns, end_ns, step_ms, communicate_ms (buckets, clipped to the
         step). How much of that the step waited for cannot be told from a trace alone.
     """
-    columns = ["rank", "step", "begin_ns", "end_ns", "step_ms", "communicate_ms"]
-    return breakdown.table(trace.events, device_spans.of_all(trace))[columns]
+    gpus = device_spans.of_all(trace)
+    parts = []
+    for rank, own in breakdown.of_each_rank(trace.events):
+        marked = own[breakdown.of_kinds(own, ("STEP",))].sort_values("begin_ns")
+        begin, end = marked["begin_ns"].to_numpy(), marked["end_ns"].to_numpy()
+        bucket = breakdown.under_way(own, gpus.get(rank) if gpus else None)
+        columns = {
+            "rank": np.full(len(marked), rank, np.int64),
+            "step": marked["seq"].to_numpy(),
+            "begin_ns": begin,
+            "end_ns": end,
+            "step_ms": (end - begin) / 1e6,
+            "communicate_ms": covered_within(*bucket, begin, end) / 1e6,
+        }
+        parts.append(pd.DataFrame(columns))
+    if not parts:
+        return pd.DataFrame({name: np.empty(0) for name in _STEP_COLUMNS})
+    return pd.concat(parts, ignore_index=True)
 
 
 def summary(trace: Trace) -> dict[str, Any]:

@@ -10,10 +10,10 @@ from numpy.typing import NDArray
 from hvdtune.plural import sized
 from hvdtune.timeline.analysis.findings.finding import SEND_LESS, TraceEvidence, TraceFinding
 from hvdtune.timeline.analysis.metrics import fusion
-from hvdtune.timeline.analysis.metrics.breakdown import spans_of, waits_of
+from hvdtune.timeline.analysis.metrics.breakdown import of_each_rank, spans_of, waits_of
 from hvdtune.timeline.analysis.metrics.critical_path import path_rows
 from hvdtune.timeline.analysis.replay import Step
-from hvdtune.timeline.model.intervals import covered_within
+from hvdtune.timeline.model.intervals import covered_within, joined
 
 DEFAULT_THRESHOLD_BYTES = 128 << 20
 LARGE_SHARE = 0.5  # of a step's bytes in one tensor
@@ -125,14 +125,19 @@ def _copy_bound(evidence: TraceEvidence) -> Iterator[TraceFinding]:
 
 def exposed_phase_ms(evidence: TraceEvidence, kinds: tuple[str, ...]) -> NDArray[np.float64]:
     """Return for each step the ms for which its slowest rank waited in these phases."""
+    if kinds not in evidence.phases_ms:
+        evidence.phases_ms[kinds] = _exposed_phase_ms(evidence, kinds)
+    return evidence.phases_ms[kinds]
+
+
+def _exposed_phase_ms(evidence: TraceEvidence, kinds: tuple[str, ...]) -> NDArray[np.float64]:
     rows = path_rows(evidence.steps)
     result = np.zeros(len(rows))
-    for rank, own in rows.groupby("rank"):
-        events = evidence.events[evidence.events["rank"] == rank]
+    for rank, events in of_each_rank(evidence.events[["rank", "kind", "begin_ns", "end_ns"]]):
+        own = rows[rows["rank"] == rank]
         phase, blocked = spans_of(events, kinds), waits_of(events)
         begin, end = own["begin_ns"].to_numpy(), own["end_ns"].to_numpy()
-        alone = [covered_within(spans[0], spans[1], begin, end) for spans in (phase, blocked)]
-        both = [np.concatenate(sides) for sides in zip(phase, blocked, strict=True)]
-        either = covered_within(both[0], both[1], begin, end)
+        alone = [covered_within(*spans, begin, end) for spans in (phase, blocked)]
+        either = covered_within(*joined(phase, blocked), begin, end)
         result[own.index.to_numpy()] = (sum(alone) - either) / 1e6
     return result

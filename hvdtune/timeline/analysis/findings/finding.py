@@ -180,16 +180,22 @@ class TraceEvidence:
         events: see `schema.Trace`.
         job: what is known of the job.
         steps: `metrics.breakdown`'s table, from wait to wait, without the first steps.
+        phases_ms: what `buckets.exposed_phase_ms` has computed.
     """
 
     events: pd.DataFrame
     job: JobMetadata
     steps: pd.DataFrame = field(repr=False)
+    phases_ms: dict[tuple[str, ...], NDArray[np.float64]] = field(
+        default_factory=dict, init=False, repr=False
+    )
 
     @classmethod
-    def of(cls, trace: Trace, job: JobMetadata) -> "TraceEvidence":
-        steps = breakdown.steady_steps(trace)
-        return cls(trace.events, job, steps)
+    def of(
+        cls, trace: Trace, job: JobMetadata, steps: pd.DataFrame | None = None
+    ) -> "TraceEvidence":
+        """`steps`, if `breakdown.steady_steps` has been asked for already."""
+        return cls(trace.events, job, breakdown.steady_steps(trace) if steps is None else steps)
 
     @property
     def sees_gpus(self) -> bool:

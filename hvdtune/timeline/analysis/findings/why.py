@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+import pandas as pd
+
 from hvdtune.plural import counted
 from hvdtune.timeline.analysis.arrivals import Arrivals, arrivals_of, sentence
 from hvdtune.timeline.analysis.findings import (
@@ -90,10 +92,15 @@ class Answer:
         }
 
 
-def why(trace: Trace, job: JobMetadata) -> Answer:
+def why(trace: Trace, job: JobMetadata, steps: pd.DataFrame | None = None) -> Answer:
     """Look for bottlenecks.
 
     Findings that are parts of each other are counted once: the cause nearer to the evidence wins.
+
+    Args:
+        trace: as read.
+        job: what is known of it.
+        steps: `breakdown.steady_steps` of the trace, if that has been asked for already.
     """
     if dumps := hang.dumps_of(trace):
         return _of_dumps(dumps)
@@ -109,7 +116,7 @@ def why(trace: Trace, job: JobMetadata) -> Answer:
         return answer
     if missing:
         return Answer("incomplete", missing=missing, ranks=job.ranks)
-    evidence = TraceEvidence.of(trace, job)
+    evidence = TraceEvidence.of(trace, job, steps)
     if len(evidence.busy) < MIN_STEPS:
         shared = counted(len(evidence.busy), "step")
         text = f"all ranks share only {shared}, and {MIN_STEPS} are needed"

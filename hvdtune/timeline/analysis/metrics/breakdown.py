@@ -12,6 +12,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from hvdtune.plural import counted
 from hvdtune.timeline.analysis import device_spans
@@ -97,7 +98,7 @@ def table(
     """
     asked = announced_by_all(events, ("rank", "begin_ns", "all_ns"))
     parts = (
-        _of_rank(rank, own, asked, gpus[rank] if gpus else None, from_waits=from_waits)
+        _of_rank(rank, own, asked, gpus.get(rank) if gpus else None, from_waits=from_waits)
         for rank, own in of_each_rank(events)
     )
     rows = [part for part in parts if len(part)]
@@ -201,7 +202,7 @@ def _of_rank(
     *,
     from_waits: bool,
 ) -> pd.DataFrame:
-    steps = own[own["kind"] == "STEP"].sort_values("begin_ns")
+    steps = own[of_kinds(own, ("STEP",))].sort_values("begin_ns")
     begin, end = steps["begin_ns"].to_numpy(), steps["end_ns"].to_numpy()
     if len(begin) == 0:
         return pd.DataFrame(columns=list(COLUMNS))
@@ -237,8 +238,9 @@ def _of_rank(
             "idle_ms": step_ms - covered(gpu.busy, waits) / 1e6 if gpu else np.nan,
         }
     )
+    named = own[of_kinds(own, ("SPAN",))]
     for column, name in SPANS.items():
-        spans = spans_of(own[own["name"] == name], ("SPAN",))
+        spans = spans_of(named[named["name"] == name], ("SPAN",))
         rows[column] = (covered(spans, blocked) - waited) / 1e6
     left = step_ms - waited / 1e6 - sum((rows[column] for column in SPANS), np.zeros(len(begin)))
     rows["no_processor_ms"] = np.minimum(steps["bucket"].to_numpy() / 1e3, left)
@@ -274,19 +276,33 @@ def waiting(own: pd.DataFrame, gpu: DeviceSpans | None) -> tuple[Spans, Spans]:
         gpu: what its GPU ran, if that was recorded of all ranks. What it computes meanwhile hides
             communication, whatever the script waits for; what it does not hide is waited for.
     """
-    waits, bucket = waits_of(own), spans_of(own, ("BUCKET",))
+    waits, bucket = waits_of(own), under_way(own, gpu)
     if gpu is None:
         return waits, bucket
-    told = spans_of(own, COLLECTIVES)
+    sending = joined(spans_of(own, COLLECTIVES), gpu.sending)
+    return without(joined(waits, sending), gpu.computing), bucket
+
+
+def under_way(own: pd.DataFrame, gpu: DeviceSpans | None) -> Spans:
+    """When some communication of a rank is; arguments as of `waiting`."""
+    bucket = spans_of(own, ("BUCKET",))
+    if gpu is None:
+        return bucket
     # Kernels of NCCL's that no event tells of have no bucket, either.
-    bucket = joined(bucket, without(gpu.sending, told))
-    return without(joined(waits, told, gpu.sending), gpu.computing), bucket
+    return joined(bucket, without(gpu.sending, spans_of(own, COLLECTIVES)))
 
 
 def spans_of(events: pd.DataFrame, kinds: Sequence[str]) -> Spans:
     """Begins and ends, in ns, of the events of these kinds."""
-    rows = events[events["kind"].isin(kinds)]
-    return rows["begin_ns"].to_numpy(), rows["end_ns"].to_numpy()
+    which = of_kinds(events, kinds)
+    return events["begin_ns"].to_numpy()[which], events["end_ns"].to_numpy()[which]
+
+
+def of_kinds(events: pd.DataFrame, kinds: Sequence[str]) -> NDArray[np.bool_]:
+    """Which events are of these kinds."""
+    known = events["kind"].cat.categories.isin(kinds)
+    which: NDArray[np.bool_] = np.append(known, False)[events["kind"].cat.codes.to_numpy()]
+    return which
 
 
 def _cut_at_waits(begin: Ints, end: Ints, waited: Ints) -> Spans:
@@ -314,10 +330,11 @@ def waits_of(own: pd.DataFrame) -> Spans:
     recorded = spans_of(own, ("BLOCKED",))
     if len(recorded[0]):
         return recorded
-    steps = own[own["kind"] == "STEP"].sort_values("begin_ns")
-    begin, end = steps["begin_ns"].to_numpy(), steps["end_ns"].to_numpy()
-    announced = np.sort(own.loc[own["kind"] == "NEGOTIATE", "begin_ns"].to_numpy())
-    done = np.sort(own.loc[own["kind"].isin(COLLECTIVES), "end_ns"].to_numpy())
+    begin, end = spans_of(own, ("STEP",))
+    order = np.argsort(begin, kind="stable")
+    begin, end = begin[order], end[order]
+    announced = np.sort(spans_of(own, ("NEGOTIATE",))[0])
+    done = np.sort(spans_of(own, COLLECTIVES)[1])
     if len(announced) == 0 or len(done) == 0:
         return np.empty(0, np.int64), np.empty(0, np.int64)
     last_asked = announced[np.maximum(np.searchsorted(announced, end) - 1, 0)]

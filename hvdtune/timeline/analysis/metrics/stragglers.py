@@ -4,6 +4,8 @@ A rank's busy time is the part of a step in which it does not wait for communica
 together, so the others wait for the rank with most of it: no clock needs to be compared.
 """
 
+from collections.abc import Mapping
+
 import numpy as np
 import pandas as pd
 from numpy.typing import NDArray
@@ -53,12 +55,14 @@ def table(breakdown: pd.DataFrame) -> pd.DataFrame:
         costs, ms per step), waited_ms_per_step (for others).
     """
     own = busy_times(breakdown)
+    parts = {column: part(breakdown, column) for column in REASONS}
+    waited = breakdown.groupby("rank")["wait_ms"].mean()
     rows = []
     for index, rank in enumerate(own.columns):
         others = np.delete(own.to_numpy(), index, axis=1)
         mine = own.to_numpy()[:, index]
         next_ms = others.max(axis=1) if others.size else mine
-        reason, excess = _reason(breakdown, int(rank))
+        reason, excess = _reason(own.to_numpy(), parts, index)
         rows.append(
             {
                 "rank": int(rank),
@@ -67,9 +71,7 @@ def table(breakdown: pd.DataFrame) -> pd.DataFrame:
                 "cost_ms_per_step": float(np.maximum(mine - next_ms, 0).mean()),
                 "reason": reason,
                 "excess_ms": excess,
-                "waited_ms_per_step": float(
-                    breakdown.loc[breakdown["rank"] == rank, "wait_ms"].mean()
-                ),
+                "waited_ms_per_step": float(waited[rank]),
             }
         )
     columns = ["rank", "own_ms", "late_percent", "cost_ms_per_step", "reason", "excess_ms"]
@@ -141,7 +143,7 @@ def waits_for(trace: Trace, breakdown: pd.DataFrame) -> pd.DataFrame:
         steps = breakdown[breakdown["rank"] == rank]
         windows = steps["begin_ns"].to_numpy(), steps["end_ns"].to_numpy()
         own = events[events["rank"] == rank]
-        blocked, bucket = waiting(own, gpus[rank] if gpus else None)
+        blocked, bucket = waiting(own, gpus.get(rank) if gpus else None)
         mine = asked[(asked["rank"] == rank) & asked["last_rank"].isin(ranks)]
 
         def waited_ms(
@@ -174,22 +176,23 @@ def part(breakdown: pd.DataFrame, column: str) -> NDArray[np.float64]:
     return np.nan_to_num(wide[~np.isnan(own).any(axis=1)])
 
 
-def _reason(breakdown: pd.DataFrame, rank: int) -> tuple[str, float]:
-    """What the rank's cost is made of: the part in which it exceeds the next rank most.
+def _reason(
+    times: NDArray[np.float64], parts: Mapping[str, NDArray[np.float64]], mine: int
+) -> tuple[str, float]:
+    """What a rank's cost is made of: the part in which it exceeds the next rank most.
 
     The ms per step of all parts add up to the cost.
+
+    Args:
+        times: busy times; `parts` of them by their `REASONS`, and the rank's place in them.
     """
-    own = busy_times(breakdown)
-    if len(own) == 0 or len(own.columns) < 2:
+    if len(times) == 0 or times.shape[1] < 2:
         return REASONS["compute_ms"], 0.0
-    times = own.to_numpy()
-    mine = int(np.flatnonzero(own.columns.to_numpy() == rank)[0])
-    next_ms = np.where(np.arange(len(own.columns)) == mine, -np.inf, times)
+    next_ms = np.where(np.arange(times.shape[1]) == mine, -np.inf, times)
     late = times[:, mine] > next_ms.max(axis=1)
-    following, steps = next_ms.argmax(axis=1), np.arange(len(own))
+    following, steps = next_ms.argmax(axis=1), np.arange(len(times))
     excess = {}
-    for column in REASONS:
-        of_part = part(breakdown, column)
+    for column, of_part in parts.items():
         excess[column] = float(((of_part[:, mine] - of_part[steps, following]) * late).mean())
     # What is off the processor is part of what is called computing.
     if excess["off_processor_ms"] < excess["compute_ms"] / 2:
