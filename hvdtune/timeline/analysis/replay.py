@@ -236,14 +236,16 @@ def _fit(alike: pd.DataFrame, reply_ms: float) -> CostModel:
 def least_squares(columns: Floats, values: Floats) -> Floats:
     """Factors of 0 and more of few columns, whose sum comes closest to the values.
 
-    Each subset of the columns is tried, which is soon done and needs no import of SciPy.
+    Each subset of the columns is tried, which is soon done and needs no import of SciPy. Where
+    columns are alike, the first is taken.
     """
     best, least = np.zeros(columns.shape[1]), float(values @ values)
+    rounding = 1e-12 * least
     for count in range(1, columns.shape[1] + 1):
         for chosen in map(list, combinations(range(columns.shape[1]), count)):
             factors = np.linalg.lstsq(columns[:, chosen], values, rcond=None)[0]
             error = columns[:, chosen] @ factors - values
-            if (factors >= 0).all() and error @ error < least:
+            if (factors >= 0).all() and error @ error < least - rounding:
                 best, least = np.zeros(columns.shape[1]), float(error @ error)
                 best[chosen] = factors
     return best

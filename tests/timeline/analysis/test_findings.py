@@ -509,3 +509,24 @@ def test_intervals_are_those_of_students_t() -> None:
     assert len(T_975) == MOST_BLOCKS - 1
     exact = [float(stdtrit(count, 0.975)) for count in range(1, MOST_BLOCKS)]
     assert pytest.approx(exact, rel=1e-9) == T_975
+
+
+def test_a_rank_that_computes_longer_is_the_cause_of_what_it_lacks_of_processors_for_that() -> None:
+    answer = ask(Training([10.0, 22.0], no_processor_ms=[2.0, 8.0], noise_ms=0.1).trace())
+    slow, crowded = answer.findings
+    assert (slow.kind, slow.ranks, slow.confidence) == ("slow-compute", (1,), "high")
+    # 6 ms more of work, of 14.2, and as large a share of the 8 ms without a processor.
+    assert slow.cost.mean == pytest.approx(6 + 8 * 6 / 14.2, abs=0.3)
+    assert crowded.kind == "oversubscribed"
+
+
+def test_what_is_little_beside_a_lack_of_processors_is_not_told_and_this_is_said() -> None:
+    work = {(rank, None): [("input", 2.0)] for rank in (0, 1)}
+    told = {}
+    for lacks_ms in (0.0, 20.0):
+        compute = [10.0 + lacks_ms] * 2
+        trace = Training(compute, spans=work, no_processor_ms=[lacks_ms] * 2).trace()
+        told[lacks_ms] = ask(trace)
+    assert [found.kind for found in told[0.0].findings] == ["slow-input"]
+    assert [found.kind for found in told[20.0].findings] == ["oversubscribed"]
+    assert any("cannot be told" in note for note in told[20.0].notes)

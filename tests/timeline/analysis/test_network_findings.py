@@ -14,10 +14,15 @@ RANKS = 4
 STEP_MS = 50.0
 
 
-def job(last_peer: list[int], hosts: list[str], exchange_ms: float = 20.0, **setting: Any) -> Trace:
+def job(
+    last_peer: list[int],
+    hosts: list[str],
+    exchange_ms: float = 20.0,
+    size: int = 4_000_000,
+    **setting: Any,
+) -> Trace:
     """30 steps; the last three quarters of an exchange lack the part of `last_peer` alone."""
     record = Recorder()
-    size = 4_000_000
     for step in range(30):
         at = STEP_MS * step
         for rank in range(RANKS):
@@ -142,3 +147,9 @@ def test_a_finding_names_the_knob_that_helps(
 ) -> None:
     found = first(trace, link_gbps)
     assert (found.kind, found.knob, found.confidence) == (kind, knob, confidence)
+
+
+def test_exchanges_of_few_bytes_are_no_lack_of_bandwidth() -> None:
+    trace = job(IN_TURN, APART, size=9_000)
+    (found,) = why(trace, job_metadata_of(trace)).findings
+    assert found.kind == "exposed-communication"

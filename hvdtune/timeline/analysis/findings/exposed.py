@@ -12,6 +12,7 @@ from hvdtune.timeline.analysis.findings.finding import (
     TraceFinding,
     cost_of,
 )
+from hvdtune.timeline.analysis.findings.slow_ranks import processors_share
 from hvdtune.timeline.analysis.metrics import fusion
 
 MUCH_PERCENT = 20.0  # of a step
@@ -21,7 +22,8 @@ def find(evidence: TraceEvidence, found: Sequence[TraceFinding]) -> Iterator[Tra
     """Find at most one, if no other finding is about communication."""
     if any(row.kind not in OF_RANKS for row in found):
         return
-    cost = cost_of(evidence.blocked, evidence.step_ms)
+    # What the runtime's threads lack of processors is told with what the scripts do.
+    cost = cost_of(evidence.blocked * (1 - processors_share(evidence)), evidence.step_ms)
     if not cost.matters or cost.percent < MUCH_PERCENT:
         return
     buckets, negotiation, late = (

@@ -42,7 +42,8 @@ def find_rest(evidence: TraceEvidence, found: Sequence[TraceFinding]) -> Iterato
     if exchanged is None or any(row.kind in LINKS for row in found):
         return
     others_ms = sum(row.cost.mean for row in found if row.kind not in OF_RANKS)
-    cost = cost_of(np.maximum(exchanged - others_ms, 0.0), evidence.step_ms)
+    of_bytes = exchanged * _bytes_share(evidence)
+    cost = cost_of(np.maximum(of_bytes - others_ms, 0.0), evidence.step_ms)
     if cost.matters and cost.percent >= MUCH_PERCENT:
         yield _bound_by_network(evidence, cost)
 
@@ -55,6 +56,15 @@ def _mostly_exchanges(evidence: TraceEvidence) -> NDArray[np.float64] | None:
     cost = cost_of(exchanged, evidence.step_ms)
     exposed = float(path_rows(evidence.steps)["exposed_ms"].mean())
     return exchanged if cost.matters and cost.mean >= NETWORK_SHARE * exposed else None
+
+
+def _bytes_share(evidence: TraceEvidence) -> float:
+    """Which share of the time in buckets is due to their bytes, by the model of what they cost."""
+    rows = evidence.events[evidence.events["kind"] == "BUCKET"]
+    costs, size = evidence.costs, rows["arg"].to_numpy()
+    rest = costs.bucket_ms * len(rows) + costs.tensor_ms * rows["seq"].sum()
+    of_bytes = float(size.sum() * costs.byte_ms)
+    return of_bytes / (of_bytes + float(rest)) if of_bytes else 0.0
 
 
 def exchange_share(evidence: TraceEvidence) -> float:
@@ -191,7 +201,8 @@ def _bound_by_network(evidence: TraceEvidence, cost: StepCost) -> TraceFinding:
         cost=cost,
         summary=f"steps wait for bytes between hosts, which travel at {rate:.2f} Gbit/s",
         evidence=(
-            f"{cost.mean:.2f} ms per step are exchanges that nothing hides, between {hosts}",
+            f"{cost.mean:.2f} ms per step are due to the bytes of exchanges that nothing hides, "
+            f"between {hosts}",
             "no rank's link stands out; --link-gbps would tell whether links carry what they could",
         ),
         remedy=f"{SEND_LESS} or {LESS_OFTEN}, or use a faster network",

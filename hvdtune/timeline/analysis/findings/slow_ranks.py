@@ -94,8 +94,33 @@ def _spent(evidence: TraceEvidence) -> Iterator[tuple[_BusyPart, Floats]]:
     left = evidence.busy.to_numpy().copy()
     for part in _PARTS:
         spent = np.minimum(evidence.part(part.column), left)
+        if part.kind == "oversubscribed":
+            spent *= 1 - _of_extra_work(evidence)
         yield part, spent
         left -= spent
+
+
+def _of_extra_work(evidence: TraceEvidence) -> Floats:
+    """Which share of the time that each rank lacks a processor is due to its having more to do.
+
+    On a crowded host, who computes for longer lacks a processor for longer: with as much work as
+    the next rank it would lack as much less. Little more work may be cold caches.
+    """
+    ran, lacking = evidence.part("ran_ms"), evidence.part("no_processor_ms")
+    result = np.zeros(ran.shape[1])
+    if ran.shape[1] < 2 or not ran.any():
+        return result
+    for rank in range(ran.shape[1]):
+        more, lacks_more = (_more_of(values, rank) for values in (ran, lacking))
+        result[rank] = min(more, lacks_more) if more >= UNRECORDED else 0.0
+    return result
+
+
+def _more_of(values: Floats, rank: int) -> float:
+    """Which share of what a rank typically has the next one does not, from 0."""
+    own = values[:, rank]
+    more = float(np.median(own - np.delete(values, rank, axis=1).max(axis=1)))
+    return max(more, 0.0) / max(float(np.median(own)), 1e-9)
 
 
 def lacks_processor_ms(evidence: TraceEvidence) -> Floats:
@@ -161,16 +186,21 @@ def _named_part(
 
 
 def _waited_for_processors(evidence: TraceEvidence, part: _BusyPart, spent: Floats) -> Floats:
-    """ms of communication, of each step: its threads lack a processor as often as the script's.
+    """ms of communication, of each step: its threads lack a processor as often as the script's."""
+    if part.kind != "oversubscribed":
+        return np.zeros(len(spent))
+    return evidence.blocked * processors_share(evidence)
+
+
+def processors_share(evidence: TraceEvidence) -> float:
+    """Which share of communication is waiting for processors, if it is that of the scripts.
 
     Between hosts it waits for the network, and only the lack of a processor reaches its threads.
     """
-    ran = evidence.part("ran_ms")
-    if part.kind != "oversubscribed" or not ran.any() or len(set(evidence.job.hosts.values())) > 1:
-        return np.zeros(len(spent))
-    share = spent.sum() / (spent.sum() + ran.sum())
-    result: Floats = evidence.blocked * share
-    return result
+    ran, lacking = evidence.part("ran_ms"), evidence.part("no_processor_ms")
+    if not ran.any() or len(set(evidence.job.hosts.values())) > 1:
+        return 0.0
+    return float(lacking.sum() / (lacking.sum() + ran.sum()))
 
 
 def _culprit(busy: Floats, spent: Floats, gone: Floats) -> int | None:

@@ -25,6 +25,7 @@ from hvdtune.timeline.analysis.findings.finding import (
     TraceEvidence,
     TraceFinding,
 )
+from hvdtune.timeline.analysis.findings.slow_ranks import UNRECORDED
 from hvdtune.timeline.model.job_metadata import JobMetadata
 from hvdtune.timeline.model.schema import COLLECTIVES
 from hvdtune.timeline.model.trace import Trace
@@ -128,6 +129,11 @@ def why(trace: Trace, job: JobMetadata, steps: pd.DataFrame | None = None) -> An
     found += idle_gpus.find(trace, evidence, found)
     found.sort(key=lambda finding: -finding.cost.mean)
     notes = [*_notes(trace, job, sees_gpus=evidence.sees_gpus)]
+    lost_ms = sum(row.cost.mean for row in found if row.kind == "oversubscribed")
+    if kept := _apart_from_crowding(found, lost_ms):
+        if len(kept) < len(found):
+            notes.append(_CROWDED.format(UNRECORDED * lost_ms))
+        found = kept
     if len(evidence.busy) < FEW_STEPS:
         found = [_less_sure(finding) for finding in found]
         notes.insert(0, f"{len(evidence.busy)} steps are few: what is seldom may be missing")
@@ -268,6 +274,26 @@ _EXPLAINS = (
     ("cold-cache", "slow-link"),
     ("oversubscribed", "pauses"),
 )
+
+
+_CROWDED = (
+    "ranks lack so much processor time that what costs less than {:.2f} ms per step cannot be told "
+    "from it"
+)
+# What scripts say that they do is known, however crowded the host is.
+_SAID = {"oversubscribed", "gc-pauses", "checkpoint-pauses"}
+
+
+def _apart_from_crowding(found: list[TraceFinding], lost_ms: float) -> list[TraceFinding]:
+    """Findings that are more than what a lack of processors may cost beyond what is recorded.
+
+    What may as well be due to it is never sure.
+    """
+    return [
+        _less_sure(row) if row.kind not in _SAID and row.cost.mean < lost_ms else row
+        for row in found
+        if row.kind in _SAID or row.cost.mean >= UNRECORDED * lost_ms
+    ]
 
 
 def _without_overlaps(found: list[TraceFinding]) -> list[TraceFinding]:
