@@ -10,7 +10,8 @@ time. `paint`: from the request for the timeline page until its first tile is dr
 that has shown the first page. `answer`: from a key (zoom or pan) until what it asks for is drawn.
 `tile`: processor time of the server for one tile of 160 lanes and 1300 pixels in random windows.
 `page`: resident memory of the largest renderer, which holds the page. `server`: the most that the
-server has had resident, until it was opened and after all that.
+server has had resident, until it was opened and after all that. What else runs on the machine
+lengthens all of these but the columns of processor time. What is under way is told on stderr.
 """
 
 import argparse
@@ -38,6 +39,7 @@ RANKS, TENSORS, BUCKETS = 32, 24, 4
 PER_STEP = 2 + 2 * TENSORS + 3 * BUCKETS + 1
 BLOCK_RECORDS = 1 << 16
 LANES, PIXELS, WINDOWS, KEYS = 160, 1300, 300, 80
+WAIT_MS = 600_000  # on a crowded machine; what is waited for ends long before on an idle one
 _ANSWERED = """async key => {
   const canvas = document.getElementById('swimlane'), before = canvas.dataset.tiles;
   const began = performance.now();
@@ -115,10 +117,10 @@ def tile_ms(swimlane: Swimlane) -> np.ndarray:
 def look(page: Page, link: str) -> tuple[float, list[float]]:
     """Seconds until the timeline is drawn, ms of each answer."""
     page.goto(link)  # for the cookie and the key
-    page.wait_for_selector("#content h1", timeout=120_000)
+    page.wait_for_selector("#content h1", timeout=WAIT_MS)
     began = time.monotonic()
     page.goto(f"{link.split('/?')[0]}/timeline", wait_until="commit")
-    page.wait_for_selector("#swimlane[data-tiles]", timeout=120_000)
+    page.wait_for_selector("#swimlane[data-tiles]", timeout=WAIT_MS)
     painted_s = time.monotonic() - began
     keys = ("wwwwwwddddaassss" * (KEYS // 16))[:KEYS]
     return painted_s, [float(page.evaluate(_ANSWERED, key)) for key in keys]
@@ -145,8 +147,10 @@ def server_mb(server: int) -> float:
 def measure(events: int) -> str:
     """A row of the table, of hvdtune's own files."""
     with tempfile.TemporaryDirectory() as temporary:
+        _tell(f"writes {events:,} events")
         trace = merge(write_trace(Path(temporary), events))
         count = len(trace.events)
+        _tell("draws tiles")
         taken = tile_ms(Swimlane.of(trace))
         del trace
         return f"| {count / 1e6:.1f} M | {serve(Path(temporary), taken)}"
@@ -161,8 +165,13 @@ def measure_foreign(megabytes: float) -> str:
         return f"| {count / 1e6:.1f} M, {megabytes:.0f} MB | {serve(path, taken)}"
 
 
+def _tell(text: str) -> None:
+    print(f"{time.strftime('%H:%M:%S')} {text}", file=sys.stderr, flush=True)
+
+
 def serve(path: Path, taken: np.ndarray) -> str:
     """What a server of this trace costs: the rest of a row."""
+    _tell("opens it")
     # The ranks' clocks were never measured, of which every rank would warn.
     command = [sys.executable, "-m", "hvdtune", "dashboard", str(path)]
     began = time.monotonic()
@@ -179,7 +188,9 @@ def serve(path: Path, taken: np.ndarray) -> str:
         link = re.search(r"http://\S+", server.stdout.readline())
         assert link is not None
         opened_s = time.monotonic() - began
+        opened_cpu_s = sum(psutil.Process(server.pid).cpu_times()[:2])
         opened_mb = server_mb(server.pid)
+        _tell("looks at it")
         browser = playwright.chromium.launch(
             executable_path=shutil.which("chromium"), args=["--no-sandbox", "--disable-gpu"]
         )
@@ -190,7 +201,7 @@ def serve(path: Path, taken: np.ndarray) -> str:
         server.terminate()
     middle, late = np.quantile(answers, (0.5, 0.95))
     return (
-        f"{opened_s:.1f} | {painted_s:.2f} | {middle:.0f} / {late:.0f} | "
+        f"{opened_s:.1f} | {opened_cpu_s:.1f} | {painted_s:.2f} | {middle:.0f} / {late:.0f} | "
         f"{np.quantile(taken, 0.5):.1f} / {np.quantile(taken, 0.95):.1f} | {page_mb:.0f} | "
         f"{opened_mb:.0f} / {most_mb:.0f} |"
     )
@@ -202,10 +213,10 @@ def main() -> None:
     parser.add_argument("--foreign", type=float, nargs="*", default=[], metavar="MB")
     arguments = parser.parse_args()
     print(
-        "| events | opened s | paint s | answer ms p50 / p95 | tile CPU ms p50 / p95 | page MB "
+        "| events | opened s | opened CPU s | paint s | answer ms p50 / p95 | tile CPU ms p50 / p95 | page MB "
         "| server MB, opened / most |"
     )
-    print("|---|---|---|---|---|---|---|")
+    print("|---|---|---|---|---|---|---|---|")
     for events in arguments.events:
         print(measure(events), flush=True)
     for megabytes in arguments.foreign:

@@ -1,10 +1,15 @@
 """Phases of each tensor: how long it was negotiated, queued and communicated, and who was last."""
 
+from typing import Any
+
+import numpy as np
 import pandas as pd
+from numpy.typing import NDArray
 
 from hvdtune.plural import counted, sized
+from hvdtune.timeline.analysis.metrics.breakdown import of_each_rank, of_kinds
 from hvdtune.timeline.model.lateness import lateness
-from hvdtune.timeline.model.schema import COLLECTIVES, KINDS
+from hvdtune.timeline.model.schema import COLLECTIVES, KINDS, Ints
 from hvdtune.timeline.model.trace import Trace
 
 TITLE = "Tensors"
@@ -48,8 +53,7 @@ def tensor_table(trace: Trace) -> pd.DataFrame:
     # By numbers: pandas cannot always join groups of many categories with others.
     texts = trace.events["name"].cat.categories
     events = trace.events.assign(name=trace.events["name"].cat.codes)
-    columns = ["rank", "name", "kind", "seq", "bucket", "arg", "end_ns"]
-    done = events.loc[events["kind"].isin(COLLECTIVES), columns]
+    done = events.loc[of_kinds(events, COLLECTIVES), ["rank", "name", "kind", "arg"]]
     by_tensor = done.groupby("name")
     table = pd.DataFrame(
         {
@@ -61,12 +65,13 @@ def tensor_table(trace: Trace) -> pd.DataFrame:
     moves = table["operation"].map({kind: KINDS[kind].on_link != (0, 0) for kind in COLLECTIVES})
     table["bytes"] = table["bytes"].where((table["bytes"] > 0) | ~moves.astype(bool))
     for phase, kinds in _TENSOR_PHASES.items():
-        spans = events.loc[events["kind"].isin(kinds), ["name", "begin_ns", "end_ns"]]
-        lasted = (spans["end_ns"] - spans["begin_ns"]) / 1000
-        by_name = lasted.groupby(spans["name"])
+        which = of_kinds(events, kinds)
+        begin, end, name = (events[key].to_numpy()[which] for key in ("begin_ns", "end_ns", "name"))
+        by_name = pd.Series((end - begin) / 1000).groupby(pd.Series(name, name="name"))
         for percent in (50, 95):
             table[f"{phase}_p{percent}_us"] = by_name.quantile(percent / 100)
-    table = table.join(_from_announcement(events, done))
+    del done, by_tensor
+    table = table.join(_from_announcement(events))
     table = table.join(_who_is_late(trace), how="left")
     table["last_rank"] = table["last_rank"].fillna(-1).astype("int64")
     # What comes once, such as a broadcast before the first step, matters less than its length says.
@@ -78,22 +83,52 @@ def tensor_table(trace: Trace) -> pd.DataFrame:
     return table.assign(tensor=names, dtype=[str(shapes.get(name, "")) for name in names])
 
 
-def _from_announcement(events: pd.DataFrame, done: pd.DataFrame) -> pd.DataFrame:
-    """For each tensor, the times from announcements to ends, and the bytes of its buckets."""
-    key = ["rank", "name", "seq"]
-    asked = events.loc[events["kind"] == "NEGOTIATE", [*key, "begin_ns"]]
-    both = done[[*key, "end_ns"]].merge(asked.drop_duplicates(key), on=key)
-    lasted = ((both["end_ns"] - both["begin_ns"]) / 1000).groupby(both["name"])
-    place = ["rank", "bucket"]
-    buckets = events.loc[events["kind"] == "BUCKET", [*place, "arg"]].drop_duplicates(place)
-    in_bucket = done[["name", *place]].merge(buckets, on=place)
+def _from_announcement(events: pd.DataFrame) -> pd.DataFrame:
+    """For each tensor, the times from announcements to ends, and the bytes of its buckets.
+
+    Rank by rank, since a join of all ranks' announcements would need several times their memory.
+    """
+    columns = ["rank", "kind", "name", "seq", "bucket", "arg", "begin_ns", "end_ns"]
+    announced: list[_Values] = []
+    carried: list[_Values] = []
+    for _, own in of_each_rank(events[columns]):
+        column = {name: own[name].to_numpy() for name in columns if name != "kind"}
+        done, asked, bucket = (
+            np.flatnonzero(of_kinds(own, kinds))
+            for kinds in (COLLECTIVES, ("NEGOTIATE",), ("BUCKET",))
+        )
+        key = column["name"].astype(np.int64) * (int(column["seq"].max()) + 1) + column["seq"]
+        known, first = _found_in(key[done], key[asked])
+        lasted = column["end_ns"][done[known]] - column["begin_ns"][asked[first]]
+        announced.append((column["name"][done[known]], lasted / 1000))
+        known, first = _found_in(column["bucket"][done], column["bucket"][bucket])
+        carried.append((column["name"][done[known]], column["arg"][bucket[first]]))
+    lasted_by, bytes_by = (_grouped(values) for values in (announced, carried))
     return pd.DataFrame(
         {
-            "done_p50_us": lasted.quantile(0.5),
-            "done_p95_us": lasted.quantile(0.95),
-            "bucket_bytes": in_bucket["arg"].groupby(in_bucket["name"]).median(),
+            "done_p50_us": lasted_by.quantile(0.5),
+            "done_p95_us": lasted_by.quantile(0.95),
+            "bucket_bytes": bytes_by.median(),
         }
     )
+
+
+_Values = tuple[NDArray[Any], NDArray[Any]]  # names' numbers, and a value of each
+
+
+def _found_in(wanted: Ints, keys: Ints) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
+    """Which of `wanted` are among the keys, and where each is the first time."""
+    known, first = np.unique(keys, return_index=True)
+    if len(known) == 0:
+        return np.empty(0, np.intp), np.empty(0, np.intp)
+    place = np.minimum(np.searchsorted(known, wanted), len(known) - 1)
+    found = np.flatnonzero(known[place] == wanted)
+    return found, first[place[found]]
+
+
+def _grouped(parts: list[_Values]) -> Any:
+    names, values = (np.concatenate([part[k] for part in parts] or [[]]) for k in (0, 1))
+    return pd.Series(values, dtype=float).groupby(pd.Series(names, name="name"))
 
 
 def _who_is_late(trace: Trace) -> pd.DataFrame:
