@@ -38,7 +38,7 @@ COMPUTE = 255  # as `kind` of a slice that no event is: what is left of a step
 UNKNOWN = 254  # ... of another program's slice of a kind that nobody knows
 # `kind` of slices -> its name. Those that only other programs record follow hvdtune's own.
 NAMES_OF_KINDS = dict(enumerate(KIND_TEXTS[1:])) | {COMPUTE: "COMPUTE", UNKNOWN: ""}
-MAX_DEPTH = 8  # rows of slices that overlap; more share the last one
+MAX_DEPTH = 64  # rows of slices that overlap; more share the last one
 MAX_LANES = 4_096  # of threads of other programs
 _KIND_OF_CODE = np.array([UNKNOWN, *range(len(KIND_TEXTS) - 1)], np.uint8)
 MAX_THREADS = 64  # of a rank that have a lane of their own; the idlest of more share one

@@ -213,8 +213,8 @@ def main() -> None:
     parser.add_argument("--foreign", type=float, nargs="*", default=[], metavar="MB")
     arguments = parser.parse_args()
     print(
-        "| events | opened s | opened CPU s | paint s | answer ms p50 / p95 | tile CPU ms p50 / p95 | page MB "
-        "| server MB, opened / most |"
+        "| events | opened s | opened CPU s | paint s | answer ms p50 / p95 "
+        "| tile CPU ms p50 / p95 | page MB | server MB, opened / most |"
     )
     print("|---|---|---|---|---|---|---|---|")
     for events in arguments.events:

@@ -62,7 +62,7 @@ def test_every_slice_of_another_program_is_drawn_once_in_the_lane_of_its_thread(
 
 def test_a_call_stack_is_drawn_as_deep_as_it_is_and_callers_are_above(opened):
     depth = MAX_DEPTH + 2
-    run = opened(*(_slice(f"call {n}", n, 100 - 2 * n) for n in range(depth)))
+    run = opened(*(_slice(f"call {n}", n, 1000 - 2 * n) for n in range(depth)))
     tile = tile_of(run)
     assert tile["labels"] == [[0, "tid 7", MAX_DEPTH]]
     by_name = {tile["names"][c]: d for c, d in zip(tile["name"], tile["depth"], strict=True)}
