@@ -19,6 +19,7 @@ def job(
     hosts: list[str],
     exchange_ms: float = 20.0,
     size: int = 4_000_000,
+    waited_us: int = 0,
     **setting: Any,
 ) -> Trace:
     """30 steps; the last three quarters of an exchange lack the part of `last_peer` alone."""
@@ -28,7 +29,7 @@ def job(
         for rank in range(RANKS):
             ready, heard = at + 20, at + 20.1
             end = heard + exchange_ms
-            record.add(rank, "STEP", at, at + STEP_MS, seq=step, arg=20_000)
+            record.add(rank, "STEP", at, at + STEP_MS, seq=step, arg=20_000, bucket=waited_us)
             record.add(rank, "BLOCKED", ready, end)
             key = {"seq": step, "bucket": step}
             record.add(rank, "NEGOTIATE", ready, heard, "all", **key, arg=1)
@@ -153,3 +154,10 @@ def test_exchanges_of_few_bytes_are_no_lack_of_bandwidth() -> None:
     trace = job(IN_TURN, APART, size=9_000)
     (found,) = why(trace, job_metadata_of(trace)).findings
     assert found.kind == "exposed-communication"
+
+
+def test_a_lack_of_bandwidth_is_doubted_where_processors_are_lacking() -> None:
+    trace = job(IN_TURN, APART, waited_us=14_000)
+    found = {each.kind: each for each in why(trace, job_metadata_of(trace)).findings}
+    assert found["network"].confidence == "low"
+    assert "14.00 ms of processor time" in found["network"].evidence[-1]

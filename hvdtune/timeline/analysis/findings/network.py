@@ -45,7 +45,8 @@ def find_rest(evidence: TraceEvidence, found: Sequence[TraceFinding]) -> Iterato
     of_bytes = exchanged * _bytes_share(evidence)
     cost = cost_of(np.maximum(of_bytes - others_ms, 0.0), evidence.step_ms)
     if cost.matters and cost.percent >= MUCH_PERCENT:
-        yield _bound_by_network(evidence, cost)
+        lost_ms = sum(row.cost.mean for row in found if row.kind == "oversubscribed")
+        yield _bound_by_network(evidence, cost, lost_ms)
 
 
 def _mostly_exchanges(evidence: TraceEvidence) -> NDArray[np.float64] | None:
@@ -192,7 +193,8 @@ def _streams(evidence: TraceEvidence) -> Iterator[TraceFinding]:
     )
 
 
-def _bound_by_network(evidence: TraceEvidence, cost: StepCost) -> TraceFinding:
+def _bound_by_network(evidence: TraceEvidence, cost: StepCost, lost_ms: float) -> TraceFinding:
+    """`lost_ms`: of processor time per step, which ranks lack."""
     rate = _rate_gbps(evidence.events[evidence.events["kind"] == "EXCHANGE"])
     hosts = ", ".join(sorted(set(evidence.job.hosts.values()))[:4])
     return TraceFinding(
@@ -204,9 +206,16 @@ def _bound_by_network(evidence: TraceEvidence, cost: StepCost) -> TraceFinding:
             f"{cost.mean:.2f} ms per step are due to the bytes of exchanges that nothing hides, "
             f"between {hosts}",
             "no rank's link stands out; --link-gbps would tell whether links carry what they could",
+            *(
+                [
+                    f"ranks also lack {lost_ms:.2f} ms of processor time per step, for which "
+                    "exchanges wait, too"
+                ]
+                * (lost_ms > 0)
+            ),
         ),
         remedy=f"{SEND_LESS} or {LESS_OFTEN}, or use a faster network",
-        confidence="medium",
+        confidence="low" if lost_ms > cost.mean / 2 else "medium",
     )
 
 
