@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import pandas as pd
 from numpy.typing import NDArray
 
 from hvdtune.timeline.model.schema import KIND_NAMES, KINDS, PROCESS_SET_UNIT
@@ -194,20 +193,26 @@ def _doubt_ns(fit: ClockFit) -> float:
 
 def _links(columns: Columns) -> dict[str, NDArray[Any]]:
     """Rows of events that begin with a cause and end with an effect; other ranks share the key."""
-    same = ["bucket", "name", "seq"]
-    rows = pd.DataFrame({column: columns[column] for column in ("kind", *same)})
-    asked = rows[rows["kind"] == _NEGOTIATE].drop(columns="kind")
-    asked["process_set"] = columns["arg"][asked.index.to_numpy()] // PROCESS_SET_UNIT
+    kind = columns["kind"]
+    asked = np.flatnonzero(kind == _NEGOTIATE)
+    done = np.flatnonzero(np.isin(kind, _NEEDS_ALL))
     # A collective does not tell its process set, but its announcement does.
-    done = rows[rows["kind"].isin(_NEEDS_ALL)].drop(columns="kind").reset_index(names="row")
-    done = done.merge(asked.drop_duplicates(same), on=same)
-    links = pd.concat(
-        [
-            asked.reset_index(names="row").assign(phase=0),
-            done.assign(phase=1),
-        ]
+    same = _numbered(
+        [columns[key][np.concatenate((asked, done))] for key in ("bucket", "name", "seq")]
     )
-    return {key: links[key].to_numpy(dtype) for key, dtype in _LINK.items()}
+    first = np.full(int(same.max(initial=-1)) + 1, -1, np.int32)
+    first[same[: len(asked)][::-1]] = asked[::-1]  # backwards, so that what comes first stays
+    announcement = first[same[len(asked) :]]
+    done, announcement = done[announcement >= 0], announcement[announcement >= 0]
+    row, of = np.concatenate((asked, done)), np.concatenate((asked, announcement))
+    links = {
+        "phase": np.repeat([0, 1], [len(asked), len(done)]),
+        "process_set": columns["arg"][of] // PROCESS_SET_UNIT,
+        "name": columns["name"][row],
+        "seq": columns["seq"][row],
+        "row": row,
+    }
+    return {key: links[key].astype(dtype) for key, dtype in _LINK.items()}
 
 
 # Of all ranks these are many: no column is wider than it must be.
@@ -245,14 +250,31 @@ def _places(
 
 def _numbered(columns: Sequence[NDArray[Any]]) -> NDArray[np.int32]:
     """A number for each row, from 0: the same for rows that are equal in all columns."""
-    order = np.lexsort(columns).astype(np.int32)
+    numbers = np.zeros(len(columns[0]), np.int32)
+    if len(numbers) == 0:
+        return numbers
+    key = _one_key(columns)
+    order = (np.lexsort(columns) if key is None else np.argsort(key, kind="stable")).astype(np.int32)
     changes = np.zeros(len(order) - 1, bool)
-    for values in columns:
+    for values in columns if key is None else (key,):
         ordered = values[order]
         changes |= ordered[1:] != ordered[:-1]
-    numbers = np.zeros(len(order), np.int32)
     numbers[order[1:]] = np.cumsum(changes, dtype=np.int32)
     return numbers
+
+
+def _one_key(columns: Sequence[NDArray[Any]]) -> NDArray[np.int64] | None:
+    """One number instead of several, which is sorted several times as fast; None: too large."""
+    key = np.zeros(len(columns[0]), np.int64)
+    room = 1
+    for values in columns:
+        low, high = int(values.min()), int(values.max())
+        room *= high - low + 1
+        if room >= 2**62:
+            return None
+        key *= high - low + 1
+        key += values.astype(np.int64) - low
+    return key
 
 
 def _least_distance(matrix: Floats, least: Floats) -> Floats | None:
