@@ -254,7 +254,9 @@ def _numbered(columns: Sequence[NDArray[Any]]) -> NDArray[np.int32]:
     if len(numbers) == 0:
         return numbers
     key = _one_key(columns)
-    order = (np.lexsort(columns) if key is None else np.argsort(key, kind="stable")).astype(np.int32)
+    order = (np.lexsort(columns) if key is None else np.argsort(key, kind="stable")).astype(
+        np.int32
+    )
     changes = np.zeros(len(order) - 1, bool)
     for values in columns if key is None else (key,):
         ordered = values[order]
