@@ -419,7 +419,7 @@ def _rows(
         if case.with_plant.place.hosts and missing:
             print(f"left out {case.kind}: {missing}")
             continue
-        how = _conditions(arguments, loads[(index // len(PLANTS) + index) % len(loads)])
+        how = _conditions(arguments, loads[sum(divmod(index, len(PLANTS))) % len(loads)])
         where = folder / f"{index}-{case.kind}"
         tried = partial(try_case, case, how, where, plant_first=index % 2 == 0)
         yield _timed(tried, case.kind, how)
