@@ -67,6 +67,8 @@ class StudyFrames:
     reference_step_ms, steps, order.
     noise_floor_percent: of the default against itself, over noise_floor_pairs pairs.
     trials_text: how many trials there are, and of what kinds; "" where there are none.
+    in_use: what trials are compared with in place of the default while the search goes on; "" where
+    that is the default, and once there is a verdict, which says what is in use.
     profile: the file with the winner, None where there is none.
     """
 
@@ -76,6 +78,7 @@ class StudyFrames:
     noise_floor_pairs: int | None = None
     trials_text: str = ""
     verdict: VerdictSummary | None = None
+    in_use: str = ""
     warnings: list[str] = field(default_factory=list)
     profile: Path | None = None
 
@@ -222,7 +225,17 @@ def describe_study(view: "StudyView") -> StudyFrames:
         noise_floor_pairs=view.noise_floor_pairs,
         trials_text=view.trials_text if view.trials else "",
         verdict=None if view.verdict is None else _verdict(view.verdict),
+        in_use=_in_use(view),
     )
+
+
+def _in_use(view: "StudyView") -> str:
+    from hvdtune.tuner.storage.in_use import in_use_last
+
+    last = in_use_last(view.pairs)
+    if view.verdict is not None or view.default is None or last is None:
+        return ""
+    return last.text(view.default)
 
 
 def _believed(view: "StudyView", trial: "TrialView") -> dict[str, float | None]:

@@ -1,8 +1,13 @@
+import io
+
 import pytest
+from rich.console import Console
+from rich.live import Live
 
 from hvdtune.cli.run import _print
-from hvdtune.cli.terminal.display import PlainDisplay, headline, measurement
+from hvdtune.cli.terminal.display import LiveDisplay, PlainDisplay, headline, measurement
 from hvdtune.tuner.measure.progress import StudyProgress
+from hvdtune.tuner.storage.in_use import InUse
 from hvdtune.workflows.results import MeasuredRun
 
 _DEFAULT = {"cycle_time_ms": 1.0, "chunk_bytes": 524288}
@@ -80,6 +85,18 @@ def test_a_trial_of_which_nothing_was_measured_now_has_no_line(capfd):
     assert capfd.readouterr().err.splitlines() == [
         "hvdtune: search, trial 3/6, launch 0, 0s left: up to 6 trials"
     ]
+
+
+def test_a_terminal_shows_what_is_in_use_in_place_of_the_default():
+    shown = io.StringIO()
+    console = Console(file=shown, width=120)
+    with Live(console=console, auto_refresh=False) as live:
+        display = LiveDisplay(_DEFAULT, console, live)
+        display.show(StudyProgress("search"))
+        assert "in use" not in shown.getvalue()
+        display.show(StudyProgress("search", in_use=InUse(_SLOW, 0.1823)))
+    words = "in use: cycle_time_ms=5, +20.0 %, not yet proved; trials are compared with it"
+    assert words in shown.getvalue()
 
 
 @pytest.mark.parametrize(

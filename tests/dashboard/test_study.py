@@ -7,10 +7,11 @@ from dash import html
 from hvdtune.dashboard.data import RunView, empty_trace
 from hvdtune.dashboard.pages import study as study_page
 from hvdtune.dashboard.shell import PageAddress
-from hvdtune.dashboard.study import knob_names, knob_text, open_study
-from hvdtune.tuner.storage.pair_log import PairLog
+from hvdtune.dashboard.study import describe_study, knob_names, knob_text, open_study
+from hvdtune.tuner.storage.pair_log import Pair, PairLog
+from hvdtune.tuner.storage.trial import StudyView
 
-from .studies import VERDICT, verification_pair, write_study
+from .studies import DEFAULT, VERDICT, verification_pair, write_study
 
 
 def test_a_folder_without_study_files_has_no_study(tmp_path):
@@ -170,3 +171,19 @@ def test_the_page_says_what_is_in_use_beside_what_is_proved(tmp_path):
     page = str(study_page.layout(RunView("run", empty_trace([]), study), PageAddress(0, {})))
     assert "In use" in page
     assert "X, expected +1.8 %, not yet proved (95 %: -0.3 to +3.9 %)" in page
+
+
+def test_the_page_says_what_is_in_use_while_the_search_goes_on(tmp_path):
+    better = Pair(
+        0, "search", 3, {"cycle_time_ms": 2.0}, {"cycle_time_ms": 5.0}, 0.0, 38.0, 38.0, 40, "ABBA",
+        0.0, reference_log_ratio=0.1823,
+    )  # fmt: skip
+    view = StudyView((), (verification_pair(0, 0.1, "search"),), None, DEFAULT, None)
+    assert describe_study(view).in_use == ""
+    study = describe_study(replace(view, pairs=(*view.pairs, better)))
+    words = "cycle_time_ms=5, +20.0 %, not yet proved; trials are compared with it"
+    assert study.in_use == words
+    page = str(study_page.layout(RunView("run", empty_trace([]), study), PageAddress(0, {})))
+    assert "In use" in page
+    assert words in page
+    assert describe_study(replace(view, pairs=(better,), verdict={"text": "done"})).in_use == ""

@@ -94,7 +94,8 @@ class PlainDisplay:
 
 
 class LiveDisplay:
-    """Three lines at the bottom of the terminal; messages and output scroll above them.
+    """Three lines at the bottom of the terminal, and one for what is in use in place of the
+    default; messages and output scroll above them.
 
     Redrawn when there is news only: a clock would take time from the ranks being measured.
     """
@@ -113,6 +114,8 @@ class LiveDisplay:
         lines = Text(headline(progress), style="bold", no_wrap=True, overflow="ellipsis")
         for line in measurement(progress, self._default):
             lines.append("\n" + line, style="not bold")
+        if progress.in_use is not None:
+            lines.append(f"\nin use: {progress.in_use.text(self._default)}", style="not bold")
         self._live.update(lines, refresh=True)
 
     def write(self, _: str, text: bytes) -> None:

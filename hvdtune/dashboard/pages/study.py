@@ -54,6 +54,8 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
         if study.verdict.in_use:
             lead, _, rest = study.verdict.in_use.partition(": ")
             parts.insert(2, html.P([html.Strong(f"{lead.capitalize()}  "), rest], id="in-use"))
+    elif study.in_use:
+        parts.insert(1, html.P([html.Strong("In use  "), study.in_use], id="in-use"))
     parts.append(sentences("About this study", study.warnings) or html.Span())
     verdict = study.verdict
     if study.profile is not None and verdict and (verdict.improved or verdict.is_unproved):

@@ -4,7 +4,6 @@ import contextlib
 import math
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from hvdtune.core.config.knobs import Setting
@@ -17,6 +16,7 @@ from hvdtune.tuner.measure.trace_files import Traces
 from hvdtune.tuner.space.objectives import Objective
 from hvdtune.tuner.space.search_space import key_of
 from hvdtune.tuner.stats.estimates import CONFIDENCE, Estimate, Noise, estimate, pooled
+from hvdtune.tuner.storage.in_use import SEARCH_PHASES, InUse, in_use_last
 from hvdtune.tuner.storage.pair_log import Pair, PairLog
 
 # Of a setting that is so much slower half a pair says enough.
@@ -29,16 +29,6 @@ _TRACE_WAIT_S = 0.1
 _TRACE_TRIES = 30
 # Objectives below this per step cannot be told from nothing.
 _SMALLEST_S = 1e-7
-_SEARCH_PHASES = ("search", "race")
-
-
-@dataclass(frozen=True)
-class InUse:
-    """A setting that is used while others are searched; what it is taken to gain over the default
-    is a log ratio."""
-
-    setting: Setting
-    log_ratio: float = 0.0
 
 
 class PairRunner:
@@ -81,7 +71,7 @@ class PairRunner:
         self.search_noise: Noise | None = None
         # Settings that could not be measured, whatever they promised before.
         self.failed: list[Setting] = []
-        self._better = _in_use_last(log)
+        self._better = in_use_last(log.pairs)
 
     @property
     def in_use(self) -> InUse:
@@ -149,9 +139,7 @@ class PairRunner:
                     phase, setting, shape, trial, may_repeat=repeats < _MOST_REPEATS
                 )
             except TrialFailed:
-                self.failed.append(setting)
-                if phase in _SEARCH_PHASES:
-                    self._give_up_better()
+                self._fail(phase, setting)
                 raise
             self.log.append(pair)
             if not again:
@@ -161,9 +149,10 @@ class PairRunner:
         self.reporter.measured(setting, self._so_far(phase, setting), 1e3 / pair.setting_step_ms)
         return pair
 
-    def _give_up_better(self) -> None:
+    def _fail(self, phase: Phase, setting: Setting) -> None:
+        self.failed.append(setting)
         # Which of the two has failed may not be clear.
-        if self._better is not None:
+        if phase in SEARCH_PHASES and self._better is not None:
             self._better = None
             self.reporter.uses(None, "trials are compared with the default again")
 
@@ -176,7 +165,7 @@ class PairRunner:
     def _so_far(self, phase: Phase, setting: Setting) -> Estimate:
         """As the table of trials reads pairs: two alone would say next to nothing of their
         spread."""
-        if phase in _SEARCH_PHASES and self.search_noise is not None:
+        if phase in SEARCH_PHASES and self.search_noise is not None:
             return pooled(self.search_log_ratios(phase, setting), self.search_noise, CONFIDENCE)
         return estimate(self.log_ratios(phase, setting))
 
@@ -228,7 +217,7 @@ class PairRunner:
         return pair, again
 
     def _reference(self, phase: Phase, setting: Setting) -> InUse:
-        searches = phase in _SEARCH_PHASES and setting != self.in_use.setting
+        searches = phase in SEARCH_PHASES and setting != self.in_use.setting
         return self.in_use if searches else InUse(self.default)
 
     def _learn(self, setting: Setting, order: Order, blocks: Sequence[Block]) -> None:
@@ -271,12 +260,3 @@ class PairRunner:
                 problem = error
                 self.run.pause(_TRACE_WAIT_S)
         raise StudyError(f"exposed communication cannot be measured: {problem}") from problem
-
-
-def _in_use_last(log: PairLog) -> InUse | None:
-    """What a study that is continued had in use in place of the default."""
-    for pair in reversed(log.pairs):
-        if not pair.by and pair.phase in _SEARCH_PHASES:
-            last = InUse(dict(pair.reference), pair.reference_log_ratio)
-            return last if last.log_ratio else None
-    return None

@@ -8,6 +8,7 @@ from typing import Final, Literal, Protocol
 
 from hvdtune.core.config.knobs import Setting
 from hvdtune.tuner.stats.estimates import Estimate
+from hvdtune.tuner.storage.in_use import InUse
 
 # More than a month is no limit that anybody set.
 NO_LIMIT_S: Final = 2.7e6
@@ -38,7 +39,7 @@ class StudyProgress:
     launch: int = 0
     message: str = ""
     lines: tuple[str, ...] = ()
-    in_use: Setting | None = None
+    in_use: InUse | None = None
 
 
 class Clock(Protocol):
@@ -85,9 +86,9 @@ class Reporter:
         """Something the user should read."""
         self._send(dataclasses.replace(self._latest, message=message, lines=lines))
 
-    def uses(self, setting: Setting | None, message: str) -> None:
+    def uses(self, in_use: InUse | None, message: str) -> None:
         """Trials are compared with this setting from here on, None: with the default."""
-        self._latest = dataclasses.replace(self._latest, in_use=setting)
+        self._latest = dataclasses.replace(self._latest, in_use=in_use)
         self.notice(message)
 
     def known(self, trial: int, best: Estimate | None) -> None:

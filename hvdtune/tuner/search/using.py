@@ -6,13 +6,13 @@ known already. This is a choice and no claim: a verification compares with the d
 
 from typing import Final
 
-from hvdtune.tuner.measure.pair_runner import InUse, PairRunner
+from hvdtune.tuner.measure.pair_runner import PairRunner
 from hvdtune.tuner.measure.run import TrialFailed
 from hvdtune.tuner.search.beliefs import foremost
 from hvdtune.tuner.search.context import StudyContext
-from hvdtune.tuner.space.search_space import describe
-from hvdtune.tuner.stats.estimates import CONFIDENCE, from_percent, pooled, to_percent
+from hvdtune.tuner.stats.estimates import CONFIDENCE, from_percent, pooled
 from hvdtune.tuner.stats.posterior import REACH
+from hvdtune.tuner.storage.in_use import InUse
 from hvdtune.tuner.storage.study_store import StudyStore, TrialView
 
 # By so much a setting must be ahead of the one in use: of the default for certain, since what that
@@ -29,9 +29,7 @@ def tell_what_is_used(context: StudyContext) -> None:
     if in_use.setting == context.default:
         return
     context.reporter.uses(
-        in_use.setting,
-        f"in use while the search goes on: {describe(in_use.setting, context.default)}, "
-        f"{to_percent(in_use.log_ratio):+.1f} %, not yet proved; trials are compared with it",
+        in_use, f"in use while the search goes on: {in_use.text(context.default)}"
     )
 
 

@@ -8,11 +8,12 @@ import pytest
 from hvdtune.core.config.knobs import Setting
 from hvdtune.tuner.controller import tune
 from hvdtune.tuner.measure.live_run import LiveRun
-from hvdtune.tuner.measure.pair_runner import InUse, PairRunner
+from hvdtune.tuner.measure.pair_runner import PairRunner
 from hvdtune.tuner.measure.progress import Reporter, StudyProgress
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.verdict import Verdict
 from hvdtune.tuner.storage.fsck import check
+from hvdtune.tuner.storage.in_use import InUse
 from hvdtune.tuner.storage.pair_log import Pair, PairLog, read_pairs
 from hvdtune.tuner.storage.study_list import StudyPlace
 from hvdtune.tuner.storage.study_reader import PAIRS_FILE
