@@ -158,6 +158,8 @@ def tune(
             objectives=options.objectives,
             traces=study.traces,
             steps=options.step_budget,
+            failed=store.get("failed") or (),
+            note_failed=lambda setting: _note_failed(store, setting),
         )
         context, verdict, prior = _run_or_leave(runner, store, options, study, run_dir)
         job = run.detach(verdict.setting, revive=True)
@@ -297,6 +299,10 @@ def _take_script_knobs(
     run.take_default(space.default)
     runner.default = space.default
     store.begin(space, options, _first_settings(study, space), sampler_for(space, options))
+
+
+def _note_failed(store: StudyStore, setting: Setting) -> None:
+    store.set("failed", [*(store.get("failed") or ()), dict(setting)])
 
 
 def _first_settings(study: Study, space: Space) -> list[Setting]:

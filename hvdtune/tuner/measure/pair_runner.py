@@ -3,7 +3,7 @@
 import contextlib
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from hvdtune.core.config.knobs import Setting
@@ -43,6 +43,8 @@ class PairRunner:
     Args:
         traces: needed for objectives that are read from them.
         steps: the study may take so many, None for any number.
+        failed: settings that could not be measured when the study was run before.
+        note_failed: is told of each that cannot, so that the study remembers it.
     """
 
     def __init__(
@@ -56,6 +58,8 @@ class PairRunner:
         objectives: Sequence[Objective] = ("step_time",),
         traces: Traces | None = None,
         steps: int | None = None,
+        failed: Sequence[Setting] = (),
+        note_failed: Callable[[Setting], None] | None = None,
     ) -> None:
         self.run = run
         self.log = log
@@ -70,8 +74,10 @@ class PairRunner:
         # Of a pair read by typical steps; calibration finds it.
         self.search_noise: Noise | None = None
         # Settings that could not be measured, whatever they promised before.
-        self.failed: list[Setting] = []
-        self._better = in_use_last(log.pairs)
+        self.failed = list(failed)
+        self._note_failed = note_failed
+        # Of what failed it is not clear which of the two it was: see `_fail`.
+        self._better = None if self.failed else in_use_last(log.pairs)
 
     @property
     def in_use(self) -> InUse:
@@ -151,6 +157,8 @@ class PairRunner:
 
     def _fail(self, phase: Phase, setting: Setting) -> None:
         self.failed.append(setting)
+        if self._note_failed is not None:
+            self._note_failed(setting)
         # Which of the two has failed may not be clear.
         if phase in SEARCH_PHASES and self._better is not None:
             self._better = None

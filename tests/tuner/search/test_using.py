@@ -124,6 +124,29 @@ def test_a_tuner_killed_while_it_ends_a_trial_is_followed_by_one_that_goes_on(
     assert SAYS in "\n".join(bed.messages[until_death:])
 
 
+def test_a_failure_is_remembered_by_the_tuner_after_one_that_was_killed(tmp_path: Path) -> None:
+    usual = DEFAULT["chunk_bytes"]
+    script = Script(gain=hierarchy, refuses=lambda each: each["chunk_bytes"] != usual)
+    bed = Bed(tmp_path, script)
+    note, until_death = bed._note, "trials are compared with the default again"
+
+    def note_and_die(progress: StudyProgress) -> None:
+        note(progress)
+        if progress.message == until_death:
+            raise Killed
+
+    bed._note = note_and_die  # type: ignore[method-assign]
+    with pytest.raises(Killed):
+        bed.tune()
+    before = len(bed.pairs)
+    script.refuses = lambda each: False
+
+    bed.tune()
+    later = bed.pairs[before:]
+    assert any(pair.phase == "search" for pair in later)
+    assert all(pair.reference == DEFAULT for pair in later)
+
+
 def test_a_study_that_is_continued_goes_on_with_what_it_had_in_use(tmp_path: Path) -> None:
     better = {**DEFAULT, "hierarchical_allreduce": True}
     trial = {**better, "cycle_time_ms": 0.0}
