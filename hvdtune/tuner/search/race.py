@@ -50,14 +50,18 @@ def race(context: StudyContext, store: StudyStore) -> list[Candidate]:
     """The best trials after they have raced, best first, without those that failed or turned out
     not to be worth a verification.
 
-    Of several objectives there is none by which to race: they stay in their order.
+    Of several objectives there is none by which to race: they stay in their order. Who is still in
+    it is kept in the study: pairs of later rounds would have another trial enter it, or one return.
     """
-    running = finalists(context, store)[: context.options.race_entrants]
+    rounds = context.options.race_pairs
+    running, done = _as_left(context, store)
     if len(running) < 2 or len(context.options.objectives) > 1:
         return running
-    context.reporter.phase("race", f"the best against each other: {counted(len(running), 'trial')}")
-    failed: set[int] = set()
-    for round_number in range(1, context.options.race_pairs + 1):
+    if done < rounds:
+        found = counted(len(running), "trial")
+        context.reporter.phase("race", f"the best against each other: {found}")
+    for round_number in range(done + 1, rounds + 1):
+        _keep(store, running, round_number - 1)
         for trial in [candidate.trial for candidate in running]:
             # What the others are compared with cannot be compared with itself.
             is_in_use = trial.setting == context.runner.in_use.setting
@@ -68,16 +72,36 @@ def race(context: StudyContext, store: StudyStore) -> list[Candidate]:
                 context.runner.pair("race", trial.setting, context.calibration.shape, trial.number)
             except TrialFailed as failure:
                 context.reporter.notice(f"trial {trial.number} leaves the race: {failure}")
-                failed.add(trial.number)
-        still = {candidate.trial.number for candidate in running} - failed
-        running = [
-            candidate for candidate in finalists(context, store) if candidate.trial.number in still
-        ]
+        running = _still(context, store, {candidate.trial.number for candidate in running})
         if len(running) < 2:
             break
-        if round_number < context.options.race_pairs:
+        if round_number < rounds:
             running = running[: max(2, math.ceil(len(running) / 2))]
+    _keep(store, running, rounds)
     return running
+
+
+def _as_left(context: StudyContext, store: StudyStore) -> tuple[list[Candidate], int]:
+    """Those that are in the race, and how many rounds are done: as a tuner before this one has left
+    it, unless more trials have been measured since."""
+    kept = store.get("race")
+    if kept is None or kept["measured_trials"] != store.measured_trials:
+        return finalists(context, store)[: context.options.race_entrants], 0
+    return _still(context, store, set(kept["trials"])), kept["rounds"]
+
+
+def _keep(store: StudyStore, running: Sequence[Candidate], rounds: int) -> None:
+    trials = [candidate.trial.number for candidate in running]
+    race = {"trials": trials, "rounds": rounds, "measured_trials": store.measured_trials}
+    store.set("race", race)
+
+
+def _still(context: StudyContext, store: StudyStore, trials: set[int]) -> list[Candidate]:
+    return [
+        candidate
+        for candidate in finalists(context, store)
+        if candidate.trial.number in trials and candidate.trial.setting not in context.runner.failed
+    ]
 
 
 def _by_merit(context: StudyContext, trials: Sequence[TrialView]) -> list[Candidate]:

@@ -1,0 +1,66 @@
+"""The race of the best trials, and what becomes of it when the tuner is killed."""
+
+from pathlib import Path
+
+import pytest
+
+from hvdtune.core.config.knobs import Setting
+from hvdtune.tuner.controller import tune
+from hvdtune.tuner.space.search_space import key_of
+from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.storage.pair_log import Pair, PairLog, read_pairs
+from hvdtune.tuner.storage.study_reader import PAIRS_FILE
+from hvdtune.tuner.study import Study
+from tests.kit.simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster
+
+OPTIONS = TuneOptions(trials=20, time_budget_s=1e6, max_verify_pairs=20, verify_launches=1)
+
+
+def slight(setting: Setting) -> float:
+    """Too little to be used before the verdict, and more than one setting has it."""
+    return 0.03 if setting["cycle_time_ms"] < 0.5 else 0.0
+
+
+class Killed(BaseException):
+    """The tuner is no more."""
+
+
+def study_once(run_dir: Path, seed: int) -> None:
+    cluster = SimulatedCluster(Script(seed=seed, gain=slight, step_noise=0.15))
+    tune(Study(cluster.start, KNOBS, DEFAULT), run_dir, OPTIONS, clock=cluster.clock)
+
+
+def kill_after(run_dir: Path, seed: int, race_pairs: int, patch: pytest.MonkeyPatch) -> None:
+    """Runs a study whose tuner dies when so many pairs of the race are on disk."""
+    append = PairLog.append
+
+    def append_and_die(log: PairLog, pair: Pair) -> None:
+        append(log, pair)
+        if sum(each.phase == "race" for each in log.pairs) == race_pairs:
+            raise Killed
+
+    with patch.context() as patched, pytest.raises(Killed):
+        patched.setattr(PairLog, "append", append_and_die)
+        study_once(run_dir, seed)
+
+
+def raced(run_dir: Path) -> list[str]:
+    """The settings of the race's pairs, in order."""
+    pairs = read_pairs(run_dir / PAIRS_FILE)
+    return [key_of(pair.setting) for pair in pairs if pair.phase == "race" and not pair.set_aside]
+
+
+@pytest.mark.parametrize(("seed", "race_pairs"), [(0, 6), (1, 7), (2, 8), (3, 9)])
+def test_a_race_goes_on_with_those_that_were_in_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, race_pairs: int
+) -> None:
+    kill_after(tmp_path, seed, race_pairs, monkeypatch)
+    before = raced(tmp_path)
+    study_once(tmp_path, seed)
+
+    entrants, first_round = set(before), OPTIONS.race_entrants
+    assert len(entrants) <= first_round
+    later = raced(tmp_path)[len(before) :]
+    assert set(later) <= entrants
+    # Nobody who has dropped out comes back: after the first round three are left at most.
+    assert len(set(raced(tmp_path)[first_round:])) <= 3
