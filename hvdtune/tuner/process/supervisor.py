@@ -100,6 +100,7 @@ class TunerSupervisor:
         self._report: ExitStatus | None = None
         self._tuner: _Tuner | None = None
         self._worker_exits = 0
+        self._end_s = time.monotonic() + options.time_budget_s
 
     def __enter__(self) -> Self:
         return self
@@ -151,7 +152,10 @@ class TunerSupervisor:
         study = replace(self._study, start_job=no_job)
         running = self._running if self._report is None else None
         self._formed = 0 if running is None or running.formed is None else 1
-        self._tuner = _Tuner(StartStudy(study, self._run_dir, self._options, running))
+        # A tuner that follows another has what is left of the time, not all of it once more.
+        left_s = max(0.0, self._end_s - time.monotonic())
+        options = replace(self._options, time_budget_s=left_s)
+        self._tuner = _Tuner(StartStudy(study, self._run_dir, options, running))
 
     def _serve(self) -> Iterator[Any]:
         """One look at the job and at the tuner; what it says beyond its requests."""

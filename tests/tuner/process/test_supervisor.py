@@ -317,3 +317,21 @@ def test_a_users_modules_are_not_taken_for_the_standard_librarys(
     bed.on_news = leave
     with pytest.raises(Enough), bed.supervisor as supervisor:
         supervisor.tune()
+
+
+def test_a_tuner_that_follows_another_has_what_is_left_of_the_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begun: list[StartStudy] = []
+    monkeypatch.setattr(supervisor_module, "_Tuner", begun.append)
+    supervisor = Bed(tmp_path).supervisor
+    supervisor._start_worker()
+    supervisor._end_s -= 400.0
+    supervisor._start_worker()
+    supervisor._end_s -= 400.0
+    supervisor._start_worker()
+
+    first, second, third = (begin.options.time_budget_s for begin in begun)
+    assert 500.0 < first <= 600.0
+    assert 100.0 < second <= 200.0
+    assert third == 0.0
