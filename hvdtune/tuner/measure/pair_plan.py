@@ -23,10 +23,20 @@ _SHARE_OF_GAIN = 1 / 2
 
 @dataclass(frozen=True)
 class PairCost:
-    """Measured seconds of one pair and of one launch (start to the first block)."""
+    """Measured seconds of one pair and of one launch (start to the first block).
+
+    A pair of the verification takes `verify_share` times as long: half of it runs under the
+    default, which is slower than what the search compares with.
+    """
 
     pair_s: float
     launch_s: float
+    verify_share: float = 1.0
+
+    @property
+    def verify_pair_s(self) -> float:
+        """Seconds of one pair of the verification."""
+        return self.pair_s * self.verify_share
 
 
 @dataclass(frozen=True)
@@ -78,7 +88,7 @@ def plan_verify(
     one where the script is not to be started again.
     """
     half_width = max(abs(gain) * _SHARE_OF_GAIN, from_percent(options.resolution_percent) / 2.0)
-    pair_s, launch_s = cost.pair_s * _MARGIN, cost.launch_s * _MARGIN
+    pair_s, launch_s = cost.verify_pair_s * _MARGIN, cost.launch_s * _MARGIN
     spare_s = seconds_left - options.min_verify_pairs * pair_s
     fitting = math.floor(spare_s / max(launch_s, 1e-9))
     restart = options.restarts and fitting >= options.verify_launches
@@ -114,8 +124,8 @@ def reserve_s(options: TuneOptions, noise: Noise, cost: PairCost, seconds_left: 
     """
     race_s = (options.race_entrants + 3 * options.race_pairs) * cost.pair_s
     pairs = _within_limits(options, pairs_needed(noise, from_percent(1.0)))
-    full = (race_s + pairs * cost.pair_s + options.verify_launches * cost.launch_s) * _MARGIN
-    least = options.min_verify_pairs * cost.pair_s * _MARGIN
+    full = (race_s + pairs * cost.verify_pair_s + options.verify_launches * cost.launch_s) * _MARGIN
+    least = options.min_verify_pairs * cost.verify_pair_s * _MARGIN
     return full if full <= seconds_left / 2 else max(least, min(full, seconds_left / 2))
 
 

@@ -1,6 +1,7 @@
 """What the phases of a study share."""
 
-from dataclasses import dataclass
+import math
+from dataclasses import dataclass, replace
 
 from hvdtune.core.config.knobs import Setting
 from hvdtune.tuner.measure.calibration import Calibration
@@ -40,4 +41,6 @@ class StudyContext:
     @property
     def cost(self) -> PairCost:
         """Seconds that pairs and launches take at the moment."""
-        return self.run.cost(self.calibration.shape)
+        ahead = self.runner.in_use.log_ratio
+        cost = self.run.cost(self.calibration.shape)
+        return replace(cost, verify_share=(1 + math.exp(ahead)) / 2)

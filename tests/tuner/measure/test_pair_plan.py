@@ -62,6 +62,17 @@ def test_a_small_gain_is_verified_with_more_pairs() -> None:
     assert large.pairs == OPTIONS.min_verify_pairs < small.pairs <= OPTIONS.max_verify_pairs
 
 
+def test_a_slow_default_makes_the_verification_dearer_than_the_search() -> None:
+    slow = dataclasses.replace(COST, verify_share=2.0)
+    usual = plan_verify(OPTIONS, Noise(0.02, 8), COST, 80.0, 0.05)
+    fitted = plan_verify(OPTIONS, Noise(0.02, 8), slow, 80.0, 0.05)
+
+    assert usual.restart and not fitted.restart
+    # 17 pairs of the race as before, 22 of the verification at twice the price.
+    wanted = 1.1 * (17 * 1.3 + 22 * 2.6 + 3 * 8.0)
+    assert reserve_s(OPTIONS, Noise(0.02, 8), slow, 480.0) == pytest.approx(wanted)
+
+
 @pytest.mark.parametrize(
     ("seconds", "reserve"),
     [
