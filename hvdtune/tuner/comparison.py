@@ -77,6 +77,7 @@ def compare(
         left_s = runner.reporter.seconds_left
         one_run = replace(options, restarts=False, verify_launches=1)
         launches = one_run if isinstance(second, Variant) else options
+        launches = replace(launches, short_verify_pairs=options.min_verify_pairs)  # as asked for
         plan = plan_verify(launches, calibration.noise, context.cost, left_s, gain=0.0)
         with _naming("B"):
             verdict = prove(context, setting, plan, wording=A_AND_B)

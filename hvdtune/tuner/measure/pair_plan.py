@@ -1,6 +1,7 @@
 """How a study's time is spent. Pure: seconds left and the calibration in, numbers of pairs out.
 
-Verification is never cut: the search gets what is left of the budget after it.
+The search gets what is left of the budget after the verification, which has a least number of pairs
+whatever the time.
 """
 
 import math
@@ -89,7 +90,8 @@ def plan_verify(
     """
     half_width = max(abs(gain) * _SHARE_OF_GAIN, from_percent(options.resolution_percent) / 2.0)
     pair_s, launch_s = cost.verify_pair_s * _MARGIN, cost.launch_s * _MARGIN
-    spare_s = seconds_left - options.min_verify_pairs * pair_s
+    least = _least_that_fit(options, pair_s, seconds_left)
+    spare_s = seconds_left - least * pair_s
     fitting = math.floor(spare_s / max(launch_s, 1e-9))
     restart = options.restarts and fitting >= options.verify_launches
     most = max(options.verify_launches, options.max_verify_launches) if options.restarts else 0
@@ -97,11 +99,11 @@ def plan_verify(
     launches = starts if restart else min(options.verify_launches, starts + 1)
     extra = math.floor((spare_s - starts * launch_s) / pair_s)
     wanted = _within_limits(options, pairs_needed(noise, half_width))
-    looks = _looks(options.min_verify_pairs, wanted)
+    looks = _looks(least, wanted)
     while len(looks) > 1 and looks[-1] * pair_s + len(looks) * starts * launch_s > seconds_left:
         looks = looks[:-1]
     if len(looks) == 1:
-        looks = (min(wanted, options.min_verify_pairs + max(0, extra)),)
+        looks = (min(wanted, least + max(0, extra)),)
     return VerifyPlan(looks, min(launches, looks[0]), restart, options.restarts)
 
 
@@ -125,7 +127,7 @@ def reserve_s(options: TuneOptions, noise: Noise, cost: PairCost, seconds_left: 
     race_s = (options.race_entrants + 3 * options.race_pairs) * cost.pair_s
     pairs = _within_limits(options, pairs_needed(noise, from_percent(1.0)))
     full = (race_s + pairs * cost.verify_pair_s + options.verify_launches * cost.launch_s) * _MARGIN
-    least = options.min_verify_pairs * cost.verify_pair_s * _MARGIN
+    least = _short(options) * cost.verify_pair_s * _MARGIN
     return full if full <= seconds_left / 2 else max(least, min(full, seconds_left / 2))
 
 
@@ -141,6 +143,15 @@ def trial_pairs(
         return 0
     share = math.floor(2 * affordable / max(trials_left, 1))
     return max(options.min_pairs_per_trial, min(wanted_pairs(options, noise), share, affordable))
+
+
+def _least_that_fit(options: TuneOptions, pair_s: float, seconds_left: float) -> int:
+    fitting = math.floor(min(seconds_left / pair_s, options.min_verify_pairs))
+    return max(_short(options), fitting)
+
+
+def _short(options: TuneOptions) -> int:
+    return min(options.short_verify_pairs, options.min_verify_pairs)
 
 
 def _looks(first: int, wanted: int) -> tuple[int, ...]:

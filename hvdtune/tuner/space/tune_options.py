@@ -31,6 +31,9 @@ class TuneOptions:
     With `use_earlier` the setting that earlier launches of the job are known to have ended with is
     measured first, and used without a search if it holds.
 
+    A verification has `min_verify_pairs` and more, or where the time is too short for these as many
+    as it has room for, but no fewer than `short_verify_pairs`: enough to show a large gain.
+
     Beside the best trial's, the timelines of the last `keep_timelines` are kept; 0: none at all.
     """
 
@@ -58,6 +61,7 @@ class TuneOptions:
     race_pairs: int = 4
     min_verify_pairs: int = 20
     max_verify_pairs: int = 120
+    short_verify_pairs: int = 8
     verify_launches: int = 3
     max_verify_launches: int = 5
 
@@ -114,6 +118,7 @@ BY_RESTARTING: Final = TuneOptions(
     max_pairs_per_trial=6,
     race_pairs=3,
     min_verify_pairs=12,
+    short_verify_pairs=12,
     max_verify_pairs=32,
     verify_launches=12,
     max_verify_launches=32,

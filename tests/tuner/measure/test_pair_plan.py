@@ -9,7 +9,7 @@ from hvdtune.tuner.measure.pair_plan import (
     trial_pairs,
     wanted_pairs,
 )
-from hvdtune.tuner.space.tune_options import SamplerName, TuneOptions
+from hvdtune.tuner.space.tune_options import BY_RESTARTING, SamplerName, TuneOptions
 from hvdtune.tuner.stats.estimates import Noise
 
 OPTIONS = TuneOptions()
@@ -47,12 +47,23 @@ def test_verification_uses_fresh_launches_when_there_is_time() -> None:
     assert plan.pairs * COST.pair_s + plan.launches * COST.launch_s < 150.0
 
 
-@pytest.mark.parametrize(("seconds", "launches"), [(48.0, 3), (40.0, 2), (30.0, 1), (0.0, 1)])
+@pytest.mark.parametrize(("seconds", "launches"), [(48.0, 3), (40.0, 2), (30.0, 1)])
 def test_short_of_time_the_running_launch_is_the_first(seconds: float, launches: int) -> None:
     plan = plan_verify(OPTIONS, Noise(0.02, 8), COST, seconds, 0.05)
 
     assert (plan.restart, plan.launches) == (False, launches)
     assert plan.pairs in (20, 21)
+
+
+@pytest.mark.parametrize(("seconds", "pairs"), [(20.0, 13), (0.0, 8)])
+def test_without_time_for_the_usual_pairs_there_are_as_many_as_fit(
+    seconds: float, pairs: int
+) -> None:
+    plan = plan_verify(OPTIONS, Noise(0.02, 8), COST, seconds, 0.05)
+
+    assert (plan.looks, plan.restart, plan.launches) == ((pairs,), False, 1)
+    by_restarting = plan_verify(BY_RESTARTING, Noise(0.02, 8), COST, seconds, 0.05)
+    assert by_restarting.pairs >= BY_RESTARTING.min_verify_pairs
 
 
 def test_a_small_gain_is_verified_with_more_pairs() -> None:
@@ -79,7 +90,7 @@ def test_a_slow_default_makes_the_verification_dearer_than_the_search() -> None:
         # 17 pairs of the race, 22 of the verification in 3 launches.
         pytest.param(480.0, 1.1 * (39 * 1.3 + 3 * 8.0), id="less-than-half"),
         pytest.param(100.0, 50.0, id="half"),
-        pytest.param(10.0, 20 * 1.3 * 1.1, id="the-least"),
+        pytest.param(10.0, 8 * 1.3 * 1.1, id="the-least"),
     ],
 )
 def test_the_reserve_is_at_most_half_unless_the_least_needs_more(
