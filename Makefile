@@ -10,6 +10,8 @@ LANES ?= 2
 # How many compilers, or C++ tests, one target of those below runs at a time
 JOBS ?= 2
 RUN ?= runs/demo
+DEMO_SCRIPT := studies/quickstart/train_transformer.py
+DEMO_START := -np 2 --config-file studies/quickstart/old_cluster.yaml
 # An environment for each Python, whatever its program is called
 WHEEL_TOOLS ?= build/wheels/tools-$(shell $(PYTHON) -c "import sys; print(sys.implementation.cache_tag)")
 # Modules are compiled when they are first imported; most of TensorFlow's never are.
@@ -32,10 +34,16 @@ PYTEST := python -m pytest -n $(LANES) --dist loadfile
 .PHONY: demo setup test pytest test-slow check fast lint format ptx docs cpp-test sanitize fuzz soak gpu-fake-soak gpu-test gpu-bench \
   bench wheels third-party clean
 
-# 3 and 4 are verdicts, too: no significant improvement, too noisy to tell.
+# A training with another cluster's settings: what makes its steps slow, then the study, whose exit
+# codes 3 and 4 are verdicts, too: no significant improvement, too noisy to tell.
 demo: $(VENV)/.demo
-	hvdtune run -np 2 --trials 40 --time-budget 7m30s -o $(RUN) studies/quickstart/train_torch.py \
+	@mkdir -p $(dir $(RUN))
+	hvdtune run $(DEMO_START) --timeline-filename $(RUN)-start.json $(DEMO_SCRIPT) --epochs 2
+	hvdtune timeline why $(RUN)-start.json
+	hvdtune run $(DEMO_START) --knobs script.threads,fusion_threshold_bytes,cycle_time_ms \
+	  --trials 12 --time-budget 4m30s -o $(RUN) $(DEMO_SCRIPT) \
 	  || { code=$$?; test $$code -eq 3 -o $$code -eq 4; }
+	@echo "The pictures: hvdtune dashboard $(RUN) $(RUN)-start.json"
 
 test: sanitize-address,undefined pytest
 

@@ -4,9 +4,11 @@ import difflib
 import re
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
+from hvdtune.core.config.knobs import load_knobs
 from tests.kit.pages import ROOT, Page
 
 QUICKSTART = ROOT / "studies" / "quickstart"
@@ -41,3 +43,34 @@ def test_the_example_in_one_process_learns() -> None:
     assert done.returncode == 0, done.stderr
     share = re.search(r"test accuracy ([\d.]+)%", done.stdout)
     assert share is not None and float(share[1]) > 80
+
+
+def demo_commands(run: Path) -> list[str]:
+    words = ["make", "-n", "-o", ".venv/.demo", "demo", f"RUN={run}"]
+    done = subprocess.run(words, cwd=ROOT, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.replace("\\\n", " ").splitlines()
+    return [line for line in lines if line.startswith("hvdtune")]
+
+
+def test_the_demo_searches_knobs_that_there_are(tmp_path: Path) -> None:
+    study = next(line for line in demo_commands(tmp_path / "run") if "--trials" in line)
+    words = study.split()
+    names = words[words.index("--knobs") + 1].split(",")
+    declared = re.findall(r'hvd\.knob\("(\w+)"', (QUICKSTART / "train_transformer.py").read_text())
+    known = {knob.name for knob in load_knobs()} | {f"script.{name}" for name in declared}
+    assert set(names) <= known
+    assert any(name.startswith("script.") for name in names)
+
+
+@pytest.mark.slow
+def test_the_demo_trains_and_its_trace_is_explained(tmp_path: Path) -> None:
+    trains, explains, *_ = demo_commands(tmp_path / "run")
+    trained = subprocess.run(
+        f"{trains} --fix script.threads=1", shell=True, cwd=ROOT, capture_output=True, text=True
+    )
+    assert trained.returncode == 0, trained.stderr
+    assert "test accuracy" in trained.stdout
+    explained = subprocess.run(explains, shell=True, cwd=ROOT, capture_output=True, text=True)
+    assert explained.returncode == 0, explained.stderr
+    assert re.match(r"\d+ steps of .* on 2 ranks", explained.stdout)
