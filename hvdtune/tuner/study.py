@@ -9,12 +9,23 @@ from typing import TYPE_CHECKING, Any
 from hvdtune.core.config.knobs import Knob, Setting
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from hvdtune.tuner.measure.host_load import HostProbe
     from hvdtune.tuner.measure.restart_run import ByRestarting
     from hvdtune.tuner.measure.run import StartJob
     from hvdtune.tuner.measure.trace_files import Traces
     from hvdtune.tuner.search.known_setting import KnownSetting
     from hvdtune.tuner.storage.shared_study import SharedStudy
+
+
+@dataclass(frozen=True)
+class EarlierRuns:
+    """Where other runs of an elastic job may be: the folders above theirs. `run` is what this one's
+    run.json has."""
+
+    run: Mapping[str, Any]
+    parents: tuple[Path, ...]
 
 
 @dataclass(frozen=True)
@@ -28,7 +39,8 @@ class Study:
     `attached` is the number of the launch that `start_job` returns first, where that runs already.
     With `share` other tuners take part. `membership` are the ranks of an elastic job for which the
     verdict will hold, "" where ranks do not change. `known` is what earlier launches of the job
-    have ended with; it is measured before anything is searched.
+    have ended with; it is measured before anything is searched. Of an elastic job it is found for
+    each membership, in `earlier`.
     """
 
     start_job: StartJob | ByRestarting
@@ -43,3 +55,4 @@ class Study:
     share: SharedStudy | None = None
     membership: str = ""
     known: KnownSetting | None = None
+    earlier: EarlierRuns | None = None

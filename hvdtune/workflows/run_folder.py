@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
+import hashlib
 import json
 import os
 import time
@@ -12,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from hvdtune.core.config.environment import own_environ
 from hvdtune.core.job.interrupt import Stopped
 from hvdtune.errors import ArgumentError, HvdtuneError, UsageError
 
@@ -21,6 +23,20 @@ if TYPE_CHECKING:
 RUNS: Final = Path("runs")
 # Where a shared study is; its own pointer keeps a run folder to it.
 _PLACE: Final = ("storage", "name")
+# A value may be a secret: so few digits show that it has changed, and too little to find it by.
+_VALUE_DIGITS: Final = 4
+# How a job starts and what it says; the pairs of a study do not depend on them.
+_NOT_MEASURED: Final = frozenset(
+    {
+        "HOROVOD_STALL_CHECK_DISABLE",
+        "HVDTUNE_ADDRESS",
+        "HVDTUNE_CONTROLLER",
+        "HVDTUNE_HANG_WARNING_S",
+        "HVDTUNE_HEARTBEAT_TIMEOUT_S",
+        "HVDTUNE_START_TIMEOUT_S",
+        "HVDTUNE_TIMELINE_STEPS",
+    }
+)
 
 
 @dataclass(frozen=True)
@@ -46,6 +62,16 @@ class RunIdentity:
             "study": self.study,
             "variables": dict(self.variables),
         }
+
+
+def given_variables(environ: Mapping[str, str]) -> dict[str, str]:
+    """Digests of those that ranks would not have inherited, and that pairs may depend on."""
+    inherited = own_environ()
+    return {
+        name: hashlib.sha256(value.encode(errors="surrogateescape")).hexdigest()[:_VALUE_DIGITS]
+        for name, value in sorted(environ.items())
+        if name not in _NOT_MEASURED and inherited.get(name) != value
+    }
 
 
 class RunFolder:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 
-from hvdtune.core.config.environment import own_environ, storage_url
+from hvdtune.core.config.environment import storage_url
 from hvdtune.core.config.knobs import Knob, Setting, load_knobs
 from hvdtune.core.job.interrupt import Stopped
 from hvdtune.errors import ArgumentError, HvdtuneError
@@ -47,6 +47,7 @@ from hvdtune.workflows.run_folder import (
     RunFolder,
     RunIdentity,
     fresh_path,
+    given_variables,
     latest_unfinished,
 )
 from hvdtune.workflows.traces import write_traces
@@ -54,20 +55,6 @@ from hvdtune.workflows.traces import write_traces
 # Per rank; the merged trace is about four times as large.
 _TIMELINE_MB: Final = 16.0
 _NAME_DIGITS: Final = 8
-# A value may be a secret: so few digits show that it has changed, and too little to find it by.
-_VALUE_DIGITS: Final = 4
-# How a job starts and what it says; the pairs of a study do not depend on them.
-_NOT_MEASURED: Final = frozenset(
-    {
-        "HOROVOD_STALL_CHECK_DISABLE",
-        "HVDTUNE_ADDRESS",
-        "HVDTUNE_CONTROLLER",
-        "HVDTUNE_HANG_WARNING_S",
-        "HVDTUNE_HEARTBEAT_TIMEOUT_S",
-        "HVDTUNE_START_TIMEOUT_S",
-        "HVDTUNE_TIMELINE_STEPS",
-    }
-)
 
 
 @dataclass(frozen=True)
@@ -305,12 +292,7 @@ def run_identity(job: JobRequest, study: Mapping[str, Any] | None = None) -> Run
 
     Its variables are those that the job is given and would not have inherited.
     """
-    inherited = own_environ()
-    variables = {
-        name: hashlib.sha256(value.encode(errors="surrogateescape")).hexdigest()[:_VALUE_DIGITS]
-        for name, value in sorted(job.options.environ.items())
-        if name not in _NOT_MEASURED and inherited.get(name) != value
-    }
+    variables = given_variables(job.options.environ)
     return RunIdentity(job.words, tuple(slot.host for slot in job.plan.slots), study, variables)
 
 

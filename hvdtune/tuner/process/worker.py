@@ -7,6 +7,7 @@ import sys
 import time
 import traceback
 from collections import Counter, deque
+from collections.abc import Callable
 from dataclasses import replace
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -38,6 +39,9 @@ from hvdtune.tuner.process.messages import (
     TerminateRequest,
     VerdictMessage,
 )
+from hvdtune.tuner.results.earlier_studies import past_of
+from hvdtune.tuner.results.fingerprint import parse_fingerprint
+from hvdtune.tuner.search.known_setting import KnownSetting
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.study import Study
 
@@ -89,15 +93,37 @@ def _tune_memberships(supervisor: SupervisorConnection, begin: StartStudy) -> No
             membership=membership,
         )
         options = replace(begin.options, time_budget_s=max(0.0, end_s - time.monotonic()))
+
+        def tell(text: str) -> None:
+            left_s = max(0.0, end_s - time.monotonic())
+            supervisor.tell(
+                StudyProgress(
+                    "start", trials=begin.options.trials, seconds_left=left_s, message=text
+                )
+            )
+
+        folder = study_folder(begin.run_dir, membership)
+        study = replace(study, known=_known_of(study, begin.run_dir, folder, tell))
         try:
-            _tune_to_verdict(supervisor, study, study_folder(begin.run_dir, membership), options)
+            _tune_to_verdict(supervisor, study, folder, options)
             return
         except MembershipChanged as change:
             formed, told = change.formed, f"{change}: noise and settings are measured with these"
-        left_s = max(0.0, end_s - time.monotonic())
-        supervisor.tell(
-            StudyProgress("start", trials=options.trials, seconds_left=left_s, message=told)
-        )
+        tell(told)
+
+
+def _known_of(
+    study: Study, run_dir: Path, folder: Path, tell: Callable[[str], None]
+) -> KnownSetting | None:
+    """What earlier runs of the job have ended with on the ranks that there are now."""
+    if study.earlier is None:
+        return None
+    here = parse_fingerprint(study.fingerprint or {})
+    run, parents = study.earlier.run, study.earlier.parents
+    past = past_of(run, here, parents, run_dir, inside=folder.relative_to(run_dir))
+    if past.refused:
+        tell(f"{past.refused}; nothing of it is taken over")
+    return past.known
 
 
 def _await_ranks(job: _SupervisedJob) -> Formed:

@@ -50,7 +50,14 @@ class Past:
     refused: str = ""
 
 
-def past_of(run: Mapping[str, Any], here: Fingerprint, parents: Iterable[Path], own: Path) -> Past:
+def past_of(
+    run: Mapping[str, Any],
+    here: Fingerprint,
+    parents: Iterable[Path],
+    own: Path,
+    *,
+    inside: Path | None = None,
+) -> Past:
     """What the run folders below `parents`, but for `own`, hold of a job.
 
     The same job is the same command with the same variables and objectives, started with the same
@@ -59,10 +66,11 @@ def past_of(run: Mapping[str, Any], here: Fingerprint, parents: Iterable[Path], 
     Args:
         run: what its own run.json has.
         here: its fingerprint.
+        inside: where in a run folder the study is, None for the folder itself.
     """
     refused = ""
     studies: list[EarlierStudy] = []
-    for path, there in _folders(parents, own):
+    for path, there in _folders(parents, own, inside or Path()):
         if there.get("command") != run["command"] or "default" not in (there.get("study") or {}):
             continue  # a comparison of two settings has none
         with contextlib.suppress(UsageError, StudyError):  # damaged: `hvdtune study fsck` says how
@@ -129,16 +137,19 @@ def _launches(study: EarlierStudy, setting: Setting) -> Iterator[EarlierLaunch]:
             yield EarlierLaunch(tuple(values), noise_of(calibration), launch in searched)
 
 
-def _folders(parents: Iterable[Path], own: Path) -> list[tuple[Path, Mapping[str, Any]]]:
-    """The folders with a profile and what their run.json has, the one finished last at the end."""
+def _folders(
+    parents: Iterable[Path], own: Path, inside: Path
+) -> list[tuple[Path, Mapping[str, Any]]]:
+    """The folders with a profile and what the run.json of their runs has, the one finished last at
+    the end."""
     profiles = {
-        path.resolve(): path
+        run.resolve(): run / inside / PROFILE_FILE
         for parent in parents
-        for path in parent.glob(f"*/{PROFILE_FILE}")
-        if path.parent.resolve() != own.resolve()
+        for run in parent.glob("*")
+        if run.resolve() != own.resolve() and (run / inside / PROFILE_FILE).exists()
     }
-    ordered = sorted(profiles.values(), key=lambda path: path.stat().st_mtime_ns)
-    return [(path.parent, read_run(path.parent)) for path in ordered]
+    ordered = sorted(profiles.items(), key=lambda each: each[1].stat().st_mtime_ns)
+    return [(path.parent, read_run(run)) for run, path in ordered]
 
 
 def _read(folder: Path) -> EarlierStudy | None:

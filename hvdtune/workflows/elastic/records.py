@@ -11,7 +11,7 @@ from hvdtune.errors import HvdtuneError
 from hvdtune.launcher.elastic import history, journal
 from hvdtune.launcher.output import Writer, file_writer
 from hvdtune.own_files import replacement
-from hvdtune.workflows.run_folder import RunFolder, RunIdentity
+from hvdtune.workflows.run_folder import RunFolder, RunIdentity, given_variables
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -40,7 +40,9 @@ class JobRecords:
         file = path / journal.FILE_NAME
         if request.resume:
             journal.read_journal(file)  # before anything is made
-        self.folder = stack.enter_context(RunFolder(path, RunIdentity(request.words, (), study)))
+        variables = {} if study is None else given_variables(request.variables)
+        self.identity = RunIdentity(request.words, (), study, variables)
+        self.folder = stack.enter_context(RunFolder(path, self.identity))
         self._stack, self._warn, self._has_warned = stack, warn, False
         self.former: Journal | None = None
         if request.resume:

@@ -25,7 +25,7 @@ from hvdtune.tuner.measure.progress import StudyProgress
 from hvdtune.tuner.measure.run import RunningJob, ScriptFailed, study_folder
 from hvdtune.tuner.process.supervisor import TunerSupervisor, no_job
 from hvdtune.tuner.space.tune_options import ONE_RUN, TuneOptions
-from hvdtune.tuner.study import Study
+from hvdtune.tuner.study import EarlierRuns, Study
 from hvdtune.workflows.elastic.launch import discovery_of, make_job
 from hvdtune.workflows.elastic.records import JobRecords
 from hvdtune.workflows.fingerprint import installed_frameworks
@@ -40,7 +40,7 @@ from hvdtune.workflows.requests import (
     report_exit,
 )
 from hvdtune.workflows.results import StudyResult
-from hvdtune.workflows.run_folder import fresh_path
+from hvdtune.workflows.run_folder import RUNS, fresh_path
 from hvdtune.workflows.studies import search_options, searched
 
 # Hosts may come, and with several of them more knobs can be searched.
@@ -119,7 +119,12 @@ def tuned_job(
     job = make_job(request, default, discovery, writers, say, records, raw)
     stack.callback(records.keep, job)
     stack.enter_context(job)
-    return TunedJob(job, _study(request, default, discovery), records.folder.path, options)
+    path = records.folder.path
+    earlier = EarlierRuns(records.identity.to_json(), (RUNS, path.parent))
+    tuned = _study(request, default, discovery)
+    if options.use_earlier:
+        tuned = replace(tuned, earlier=earlier)
+    return TunedJob(job, tuned, path, options)
 
 
 class TunedJob:
@@ -192,6 +197,7 @@ def _options(request: ElasticRequest, study: StudyRequest) -> TuneOptions:
         seed=study.seed,
         fixed=tuple(parse_assignments(request.values.fix)),
         watch_drift=study.watch_drift,
+        use_earlier=study.use_earlier,
     )
 
 

@@ -1,5 +1,6 @@
 """A study of an elastic job: each membership by itself. The job is simulated."""
 
+import json
 import os
 import signal
 from collections.abc import Callable
@@ -16,7 +17,7 @@ from hvdtune.tuner.process.supervisor import TunerSupervisor
 from hvdtune.tuner.space.tune_options import ONE_RUN
 from hvdtune.tuner.storage.pair_log import read_pairs
 from hvdtune.tuner.storage.study_store import read_study
-from hvdtune.tuner.study import Study
+from hvdtune.tuner.study import EarlierRuns, Study
 from tests.kit.simulated_job import DEFAULT, KNOBS, Script, SimulatedJob
 from tests.tuner.process.test_supervisor import (
     Unhurried,
@@ -42,12 +43,12 @@ OPTIONS = replace(
 class Bed:
     """A job of 2 ranks that goes on with others when a study of its ranks has so many pairs."""
 
-    def __init__(self, run_dir: Path) -> None:
+    def __init__(self, run_dir: Path, earlier: EarlierRuns | None = None) -> None:
         self.run_dir = run_dir
         self.cluster = Unhurried(Script(gain=short_cycles_win, step_noise=0.02, drift=0))
         self.changes: list[tuple[int, int, int]] = []  # ranks, pairs, ranks then
         self.messages: list[str] = []
-        study = Study(self.cluster.start, KNOBS, DEFAULT)
+        study = Study(self.cluster.start, KNOBS, DEFAULT, earlier=earlier)
         self.supervisor = TunerSupervisor(study, run_dir, OPTIONS, self.take)
 
     @property
@@ -166,3 +167,30 @@ def test_a_membership_names_its_hosts() -> None:
     many = ",".join(f"host-{n}:8" for n in range(200))
     name = study_folder(Path("run"), f"1600 ranks ({many})").name
     assert len(name) < 128 and name.startswith("host-0-8,host-1-8")
+
+
+def test_a_later_run_begins_with_what_an_earlier_one_has_ended_with_on_as_many_ranks(
+    tmp_path: Path,
+) -> None:
+    study = {"default": dict(DEFAULT), "objectives": ["step_time"]}
+    run = {"command": ["train.py"], "hosts": [], "study": study, "variables": {}}
+    beds = [Bed(tmp_path / name, EarlierRuns(run, (tmp_path,))) for name in "abc"]
+    for bed in beds:
+        bed.run_dir.mkdir()
+        (bed.run_dir / "run.json").write_text(json.dumps(run))
+    beds[2].changes = [(2, 0, 3)]
+    verdicts = []
+    for bed in beds:
+        with bed.supervisor as supervisor:
+            verdicts.append(supervisor.tune().verdict)
+
+    first, second, third = verdicts
+    assert "of this job is known" not in "\n".join(beds[0].messages)
+    assert "1 earlier launch of this job is known" in "\n".join(beds[1].messages)
+    assert first.improved and second.setting == first.setting
+    assert second.membership == "2 ranks (localhost:2)"
+    phases = {pair.phase for pair in read_pairs(beds[1].folder(2) / "pairs.jsonl")}
+    assert phases == {"calibrate", "verify"}
+    # Of three ranks nothing is known.
+    assert third.membership == "3 ranks (localhost:3)"
+    assert any(pair.phase == "search" for pair in read_pairs(beds[2].folder(3) / "pairs.jsonl"))
