@@ -130,8 +130,10 @@ def tune_by_restarting(
     from hvdtune.workflows.studies import (
         chosen_share,
         describe_share,
+        known_of_job,
         named_knobs,
         open_study,
+        run_identity,
         searched,
     )
 
@@ -153,7 +155,11 @@ def tune_by_restarting(
             share=share,
         )
         with open_study(parts, job, output, reporter) as run:
-            verdict = run_study(run.study, run.folder.path, options, run.show).verdict
+            tuned, path = run.study, run.folder.path
+            if study.use_earlier:
+                past = run_identity(job, parts.identity)
+                tuned = replace(tuned, known=known_of_job(tuned, path, past, reporter.info))
+            verdict = run_study(tuned, path, options, run.show).verdict
             words = _words_to_use(job, target, verdict, str(run.folder.path / "profile.yaml"))
     return StudyResult(
         run_dir=run.folder.path,
@@ -272,6 +278,7 @@ def _tune_options(
         time_budget_s=study.time_budget_s or TIME_BUDGET_S,
         block_s=restart.launch_s or LAUNCH_S,
         seed=study.seed,
+        use_earlier=study.use_earlier,
         tunable=tunable,
         fixed=tuple(parse_assignments(job.values.fix, target.knobs)),
         **sampling(study, target.knobs, tunable, 1),

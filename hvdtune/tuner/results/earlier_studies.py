@@ -7,7 +7,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -28,10 +28,15 @@ from hvdtune.tuner.storage.study_list import read_run
 from hvdtune.tuner.storage.study_reader import PAIRS_FILE
 from hvdtune.tuner.storage.study_store import StudyStore
 
+# What run.json says of a study by restarting, and of how it measures a launch.
+_RESTART: Final = ("mode", "restart")
+_MEASURED_BY: Final = ("metric", "launch_time", "vary")
+
 
 @dataclass(frozen=True)
 class EarlierStudy:
-    """A study in a live run that has a verdict; `in_use` is the setting that its run ended with."""
+    """A study that has a verdict; `in_use` is the setting that its run ended with. With `restarts`
+    each of its pairs was measured in launches of its own."""
 
     source: str
     default: Setting
@@ -39,6 +44,7 @@ class EarlierStudy:
     verdict: ProfileVerdict
     pairs: Sequence[Pair]
     fingerprint: Mapping[str, Any]
+    restarts: bool = False
 
 
 @dataclass(frozen=True)
@@ -74,7 +80,7 @@ def past_of(
         if there.get("command") != run["command"] or "default" not in (there.get("study") or {}):
             continue  # a comparison of two settings has none
         with contextlib.suppress(UsageError, StudyError):  # damaged: `hvdtune study fsck` says how
-            study = _read(path)
+            study = _read(path, run)
             if study is None:
                 continue
             found = [*_run_differences(there, run)]
@@ -133,7 +139,7 @@ def _launches(study: EarlierStudy, setting: Setting) -> Iterator[EarlierLaunch]:
     if not calibration:
         return
     for launch, values in by_launch(pairs_of(own, "verify", setting)).items():
-        if len(values) >= LEAST_PAIRS:
+        if study.restarts or len(values) >= LEAST_PAIRS:
             yield EarlierLaunch(tuple(values), noise_of(calibration), launch in searched)
 
 
@@ -152,10 +158,12 @@ def _folders(
     return [(path.parent, read_run(run)) for run, path in ordered]
 
 
-def _read(folder: Path) -> EarlierStudy | None:
-    """The study in a folder, None where it is one of another kind or runtime."""
+def _read(folder: Path, run: Mapping[str, Any]) -> EarlierStudy | None:
+    """The study in a folder, None where it is one of another kind or runtime than the run's."""
     profile = read_profile(folder / PROFILE_FILE)
-    if profile.adapter != "hvdtune" or profile.fingerprint.get("mode") == "restart":
+    own = run.get("study") or {}
+    restarts = profile.fingerprint.get("mode") == "restart"
+    if profile.adapter != own.get("adapter", "hvdtune") or restarts != (_RESTART in own.items()):
         return None
     return EarlierStudy(
         str(folder),
@@ -164,6 +172,7 @@ def _read(folder: Path) -> EarlierStudy | None:
         profile.verdict,
         read_pairs(folder / PAIRS_FILE),
         profile.fingerprint,
+        restarts,
     )
 
 
@@ -183,6 +192,8 @@ def _run_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> Itera
         yield "it started with another setting"
     if one.get("objectives", ["step_time"]) != other.get("objectives", ["step_time"]):
         yield "it had other objectives"
+    if any(one.get(name) != other.get(name) for name in _MEASURED_BY):
+        yield "its launches were measured in another way"
     known, own = there.get("variables") or {}, here.get("variables") or {}
     names = sorted(name for name in {*known, *own} if known.get(name) != own.get(name))
     if names:

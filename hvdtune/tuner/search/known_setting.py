@@ -2,8 +2,9 @@
 
 Where it is a good bet over launches, this launch compares it with the default on as many pairs as a
 verification takes at least, and is one more in the evidence over launches. A launch has a level of
-its own, so what is believed of this one decides on its use. Else, or if this launch does not bear
-it out, it is searched like any other setting.
+its own, so what is believed of this one decides on its use. By restarting, each pair has launches
+of its own, and what is believed over launches decides. Else, or if that does not bear it out, it is
+searched like any other setting.
 """
 
 import math
@@ -30,7 +31,8 @@ LEAST_PAIRS: Final = 3
 
 @dataclass(frozen=True)
 class EarlierLaunch:
-    """The fresh pairs of a setting in one launch, as log ratios (at least LEAST_PAIRS).
+    """The fresh pairs of a setting in one launch, as log ratios: at least LEAST_PAIRS, or by
+    restarting one.
 
     `noise` is that of its study. `was_searched` says that the setting was found in this launch,
     which has had its say in choosing it.
@@ -103,14 +105,15 @@ def confirm(context: StudyContext, known: KnownSetting) -> Confirmed | None:
         return None
     own = [EarlierLaunch(tuple(values), context.calibration.noise) for values in fresh]
     levels = _levels([*known.launches, *own])
-    here = levels.level(len(known.launches) + len(own) - 1)
+    if context.run.resumable is None:
+        here, words = levels.over_launches, _fresh_text(fresh, "in launches of this study")
+    else:
+        here = levels.level(len(known.launches) + len(own) - 1)
+        words = _fresh_text(fresh[-1:], "in this launch")
     if not is_better_bet(here):
-        notice(
-            f"{setting} is not likely better here ({_in_this_launch(fresh[-1])}): back to the "
-            "default"
-        )
+        notice(f"{setting} is not likely better here ({words}): back to the default")
         return None
-    return Confirmed(_verdict(context, known, own, levels), here)
+    return Confirmed(_verdict(context, known, own, levels, words), here)
 
 
 def _opening(known: KnownSetting, setting: str) -> str:
@@ -125,9 +128,16 @@ def _opening(known: KnownSetting, setting: str) -> str:
 
 
 def _measure(context: StudyContext, setting: Setting, pairs: int) -> list[list[float]]:
-    """Log ratios by launch, of which the last goes on; none where launches are too short."""
+    """Log ratios by launch, of which the last goes on; none where launches are too short.
+
+    By restarting, those of each pair by themselves.
+    """
     runner, shape = context.runner, context.calibration.shape
     runner.reporter.phase("verify", f"the known setting: {counted(pairs, 'fresh pair')}")
+    if runner.run.resumable is None:
+        while len(runner.log.of("verify", setting)) < pairs:
+            runner.pair("verify", setting, shape)
+        return [[value] for value in runner.log_ratios("verify", setting)]
     for _ in range(2 * pairs + 1):
         launches = by_launch(runner.log.of("verify", setting))
         latest = launches.get(runner.run.launch, [])
@@ -151,14 +161,17 @@ def _reading(launch: EarlierLaunch) -> Posterior:
 
 
 def _verdict(
-    context: StudyContext, known: KnownSetting, own: Sequence[EarlierLaunch], levels: Levels
+    context: StudyContext,
+    known: KnownSetting,
+    own: Sequence[EarlierLaunch],
+    levels: Levels,
+    here: str,
 ) -> Verdict:
     """What is proved of a setting that is used: by these launches, or by the latest study still."""
     counting = [launch for launch in known.launches if not launch.was_searched]
     over = interval_after_any_launch([launch.mean for launch in (*counting, *own)])
     evidence = _evidence(counting, own, over)
     believed = belief_of(levels.over_launches)
-    here = _in_this_launch(own[-1].log_ratios)
     pairs = sum(len(launch.log_ratios) for launch in own)
     stands = None if known.proof is None or not _bears_out(over, known.proof) else known.proof
     kind: VerdictKind = "improved" if over.low > 0 or stands is not None else "noisy"
@@ -207,10 +220,7 @@ def _evidence(
     return LaunchEvidence(gains, len(earlier), over.gain_percent, interval)
 
 
-def _in_this_launch(values: Sequence[float]) -> str:
-    own = estimate(values)
+def _fresh_text(launches: Sequence[Sequence[float]], where: str) -> str:
+    own = estimate([value for values in launches for value in values])
     low, high = to_percent(own.low), to_percent(own.high)
-    return (
-        f"{own.gain_percent:+.1f} % [{low:.1f}, {high:.1f}] in this launch, "
-        f"{counted(own.n, 'pair')}"
-    )
+    return f"{own.gain_percent:+.1f} % [{low:.1f}, {high:.1f}] {where}, {counted(own.n, 'pair')}"
