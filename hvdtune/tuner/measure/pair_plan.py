@@ -6,6 +6,7 @@ whatever the time.
 
 import math
 from dataclasses import dataclass
+from typing import Final
 
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.estimates import Noise, from_percent, pairs_needed
@@ -18,6 +19,8 @@ _CONFIDENCES = (0.95, 0.9716, 0.9803)
 # The standard error that a trial needs where the sampler knows it.
 _TRIAL_STDERR_PERCENT = 4.0
 _LEAST_WITHOUT_NOISE = 3
+# The default's, and three others: with fewer there may be nothing to verify.
+LEAST_TRIALS: Final = 4
 # The half width of a verification's interval, as a share of the gain.
 _SHARE_OF_GAIN = 1 / 2
 
@@ -119,15 +122,23 @@ def least_s(options: TuneOptions, pair_s: float, calibrated: int = 0) -> float:
     return (calibration - calibrated + trial + verification * _MARGIN) * pair_s
 
 
-def reserve_s(options: TuneOptions, noise: Noise, cost: PairCost, seconds_left: float) -> float:
-    """Seconds to keep for the race and the verification.
+def reserve_s(
+    options: TuneOptions,
+    noise: Noise,
+    cost: PairCost,
+    seconds_left: float,
+    trials: int = LEAST_TRIALS,
+) -> float:
+    """Seconds to keep for the race and the verification, after so many trials.
 
-    The full protocol if it takes at most half of what is left, else the least that is allowed.
+    The full protocol if it takes at most half of what is left, else the least that is allowed,
+    which the first trials may cut.
     """
     race_s = (options.race_entrants + 3 * options.race_pairs) * cost.pair_s
     pairs = _within_limits(options, pairs_needed(noise, from_percent(1.0)))
     full = (race_s + pairs * cost.verify_pair_s + options.verify_launches * cost.launch_s) * _MARGIN
-    least = _short(options) * cost.verify_pair_s * _MARGIN
+    pairs = _short(options) if trials < LEAST_TRIALS else options.min_verify_pairs
+    least = pairs * cost.verify_pair_s * _MARGIN
     return full if full <= seconds_left / 2 else max(least, min(full, seconds_left / 2))
 
 

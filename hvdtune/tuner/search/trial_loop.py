@@ -93,8 +93,9 @@ def _lost_s(pair: Pair) -> float:
 def _pairs_for_next(context: StudyContext, store: StudyStore) -> int:
     left_s = context.runner.seconds_left
     cost = context.cost
-    search_s = left_s - reserve_s(context.options, context.calibration.noise, cost, left_s)
-    trials_left = context.options.trials - store.measured_trials
+    trials, noise = store.measured_trials, context.calibration.noise
+    search_s = left_s - reserve_s(context.options, noise, cost, left_s, trials)
+    trials_left = context.options.trials - trials
     return trial_pairs(
         context.options, context.calibration.search_noise, cost, search_s, trials_left
     )
