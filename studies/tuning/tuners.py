@@ -73,8 +73,9 @@ def _ours(grid: Grid, seed: int, options: TuneOptions) -> Outcome:
         phases[progress.phase] += cluster.steps - seen["steps"]
         seen["steps"] = cluster.steps
         seen["trials"] = max(seen["trials"], progress.trial)
-        if progress.in_use is not None and (not used or used[-1][1] != progress.in_use):
-            used.append((cluster.steps, progress.in_use))
+        now = None if progress.in_use is None else progress.in_use.setting
+        if now is not None and (not used or used[-1][1] != now):
+            used.append((cluster.steps, now))
 
     study = Study(cluster.start, load_knobs(), grid.default, hosts=grid.hosts)
     with tempfile.TemporaryDirectory() as folder:

@@ -127,7 +127,8 @@ def _found_in(wanted: Ints, keys: Ints) -> tuple[NDArray[np.intp], NDArray[np.in
 
 
 def _grouped(parts: list[_Values]) -> Any:
-    names, values = (np.concatenate([part[k] for part in parts] or [[]]) for k in (0, 1))
+    some = parts or [(np.empty(0), np.empty(0))]
+    names, values = (np.concatenate([part[k] for part in some]) for k in (0, 1))
     return pd.Series(values, dtype=float).groupby(pd.Series(names, name="name"))
 
 
