@@ -21,6 +21,7 @@ TITLES = {
     "gc": "Collecting garbage",
     "checkpoint": "Writing checkpoints",
     "no_processor": "Without a processor",
+    "gpu_idle": "With an idle GPU",
     "wait": "Waiting for ranks",
     "negotiate": "Waiting for negotiation",
     "exposed": "Waiting for buckets",

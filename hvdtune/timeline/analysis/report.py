@@ -28,6 +28,7 @@ COLORS = {
     "gc_ms": "#cc79a7",
     "checkpoint_ms": "#999999",
     "no_processor_ms": "#d55e00",
+    "gpu_idle_ms": "#cccccc",
     "wait_ms": "#f0e442",
     "negotiate_ms": "#56b4e9",
     "exposed_ms": "#009e73",

@@ -26,6 +26,11 @@ def table_of(trace):
     return gpu.table(trace, breakdown.steady_steps(trace))
 
 
+def whole_steps(steps):
+    """The first begins with its mark, and the last ends with its last wait."""
+    return steps[~steps["step"].isin([steps["step"].min(), steps["step"].max()])]
+
+
 # A step of 100 us: kernels 10 to 40, NCCL's 30 to 60 on another stream, a copy 70 to 80.
 STEP = [
     on_gpu("gemm", 10, 20),
@@ -149,8 +154,7 @@ def test_communication_that_no_kernel_hides_is_exposed_though_the_host_does_not_
 ):
     trace = read(gpu_recordings.RECORDED_BY[recorded_by](tmp_path))
     steps = breakdown.steady_steps(trace)
-    # The first begins with its mark, and the last ends with its last wait.
-    whole = steps[~steps["step"].isin([steps["step"].min(), steps["step"].max()])]
+    whole = whole_steps(steps)
     each = whole.groupby("rank")[["communicate_ms", "exposed_ms", "blocked_ms", "step_ms"]].mean()
     assert each.to_numpy() == pytest.approx(np.array([[4, 3, 3, 10], [4, 3, 3, 10]]))
     assert overlap.table(whole)["hidden_percent"].tolist() == pytest.approx([25, 25])
@@ -168,3 +172,29 @@ def test_both_recordings_of_a_rank_are_no_two_files_of_it(tmp_path):
     trace = open_trace(file for file in tmp_path.iterdir() if file != merged)
     assert in_two_files(files_of_ranks(trace)) == []
     assert open_trace(merged).events.equals(trace.events)
+
+
+@pytest.mark.parametrize("recorded_by", gpu_recordings.RECORDED_BY)
+def test_a_gpu_that_is_idle_does_not_count_as_computing(recorded_by, tmp_path):
+    trace = open_trace(gpu_recordings.RECORDED_BY[recorded_by](tmp_path))
+    steps = whole_steps(breakdown.steady_steps(trace))
+    assert steps["compute_ms"].to_numpy() == pytest.approx(5.0, abs=0.01)
+    assert steps["gpu_idle_ms"].to_numpy() == pytest.approx(2.0, abs=0.01)
+    assert "50 % computing, 20 % with an idle GPU, 30 % waiting" in breakdown.sentence(steps)
+
+
+def test_a_rank_whose_gpu_is_idle_for_longer_does_not_compute_longer(tmp_path):
+    """Both compute for 30 of 100 us; rank 1's NCCL kernel begins 20 us later."""
+    for rank, sends in enumerate((50, 70)):
+        events = []
+        for step in range(12):
+            at = 100 * step
+            mark = event("X", at, f"ProfilerStep#{step + 3}", dur=100, cat="user_annotation")
+            call = event("X", at + 45, "nccl:all_reduce", dur=1, cat="user_annotation")
+            events += [{**mark, "pid": 1, "tid": 1}, {**call, "pid": 1, "tid": 1}]
+            events += [on_gpu("gemm", at, 30), on_gpu(NCCL, at + sends, 80 - sends, stream=20)]
+        recorded(tmp_path, *events, rank=rank, steps=False, name=f"rank{rank}.json")
+    trace = open_trace(tmp_path)
+    (late,) = (f for f in why(trace, job_metadata_of(trace)).findings if f.ranks == (1,))
+    assert late.kind == "slow-elsewhere"
+    assert late.evidence[-1] == "its GPU is idle meanwhile: rank 0: 0.04, rank 1: 0.06 ms per step"

@@ -283,6 +283,10 @@ def _what_it_does(
     off = evidence.part("off_processor_ms")
     ran = evidence.part("ran_ms")
     if not ran.any():
+        idle = evidence.part("gpu_idle_ms")
+        more_idle = float(np.median(idle[:, index]) - np.median(np.delete(idle, index, axis=1)))
+        if more_idle > 0.5 * excess_ms:
+            return "slow-elsewhere", "medium", "leaves its GPU idle for longer"
         return "slow-compute", "low", "takes longer for its busy part of a step"
     more_off = float(np.median(off[:, index]) - np.median(np.delete(off, index, axis=1)))
     if more_off > 0.5 * excess_ms:
@@ -292,6 +296,9 @@ def _what_it_does(
 
 def _processor_evidence(evidence: TraceEvidence, ranks: list[int]) -> list[str]:
     ran = evidence.part("ran_ms")
+    if not ran.any() and evidence.sees_gpus:
+        idle = evidence.part("gpu_idle_ms")
+        return [f"its GPU is idle meanwhile: {_per_rank(idle.mean(axis=0), ranks)} ms per step"]
     if not ran.any():
         return ["processor times were not recorded, so it may also wait for input or a device"]
     return [f"on a processor: {_per_rank(ran.mean(axis=0), ranks)} ms per step"]

@@ -36,6 +36,7 @@ PARTS = (
     "compute_ms",
     *SPANS,
     "no_processor_ms",
+    "gpu_idle_ms",
     "wait_ms",
     "negotiate_ms",
     "exposed_ms",
@@ -59,6 +60,7 @@ _WORDS = {
     "gc_ms": "garbage collection",
     "checkpoint_ms": "checkpoints",
     "no_processor_ms": "without a processor",
+    "gpu_idle_ms": "with an idle GPU",
 }
 # Parts of the time in which the script waits for communication: what it waits for
 _WAITED_FOR = {
@@ -91,10 +93,11 @@ def table(
         Columns rank, step, begin_ns, end_ns, step_ms; blocked_ms (in which it waited for
         communication, see `waiting`); its parts wait_ms (not all ranks had announced), exposed_ms
         (a bucket was under way), negotiate_ms (neither); input_ms, gc_ms, checkpoint_ms (what the
-        script said it did); no_processor_ms (it could run, but other threads did); compute_ms (the
-        rest); communicate_ms (a bucket was under way, hidden or not); ran_ms (NaN: not recorded)
-        and off_processor_ms; idle_ms (NaN without `gpus`), in which the GPU ran nothing and the
-        script did not wait for operations.
+        script said it did); no_processor_ms (it could run, but other threads did); gpu_idle_ms (of
+        what is left, when the GPU ran nothing; 0 without `gpus`); compute_ms (the rest);
+        communicate_ms (a bucket was under way, hidden or not); ran_ms (NaN: not recorded) and
+        off_processor_ms; idle_ms (NaN without `gpus`), in which the GPU ran nothing and the script
+        did not wait for operations.
     """
     asked = announced_by_all(events, ("rank", "begin_ns", "all_ns"))
     parts = (
@@ -239,12 +242,17 @@ def _of_rank(
         }
     )
     named = own[of_kinds(own, ("SPAN",))]
-    for column, name in SPANS.items():
-        spans = spans_of(named[named["name"] == name], ("SPAN",))
-        rows[column] = (covered(spans, blocked) - waited) / 1e6
+    spans = {
+        column: spans_of(named[named["name"] == name], ("SPAN",)) for column, name in SPANS.items()
+    }
+    for column, told in spans.items():
+        rows[column] = (covered(told, blocked) - waited) / 1e6
     left = step_ms - waited / 1e6 - sum((rows[column] for column in SPANS), np.zeros(len(begin)))
     rows["no_processor_ms"] = np.minimum(steps["bucket"].to_numpy() / 1e3, left)
-    rows["compute_ms"] = left - rows["no_processor_ms"]
+    left -= rows["no_processor_ms"]
+    idle_ms = step_ms - covered(blocked, gpu.busy, *spans.values()) / 1e6 if gpu else 0.0
+    rows["gpu_idle_ms"] = np.clip(idle_ms, 0.0, left)
+    rows["compute_ms"] = left - rows["gpu_idle_ms"]
     # Input and checkpoints use a processor, too: what is certain is the difference.
     rows["off_processor_ms"] = np.maximum(rows["compute_ms"] - rows["ran_ms"], 0.0)
     return rows[list(COLUMNS)]

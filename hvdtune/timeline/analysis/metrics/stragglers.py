@@ -28,6 +28,7 @@ REASONS = {
     "gc_ms": "garbage collection",
     "checkpoint_ms": "checkpoints",
     "no_processor_ms": "no processor",
+    "gpu_idle_ms": "an idle GPU",
     "off_processor_ms": "being off the processor, for a device or idle",
     "compute_ms": "compute",
 }
@@ -37,6 +38,7 @@ _IT = {
     "garbage collection": "collects garbage",
     "checkpoints": "writes checkpoints",
     "no processor": "has no processor to run on",
+    "an idle GPU": "leaves its GPU idle",
     "being off the processor, for a device or idle": "is off the processor, for a device or idle",
     "compute": "computes longer",
 }
