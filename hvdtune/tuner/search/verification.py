@@ -1,5 +1,8 @@
 """The proof: one setting against the default on fresh pairs, in fresh launches."""
 
+from collections.abc import Sequence
+from typing import Final
+
 from hvdtune.core.config.knobs import Setting
 from hvdtune.plural import counted
 from hvdtune.tuner.measure.blocks import BlockShape
@@ -8,6 +11,8 @@ from hvdtune.tuner.measure.pair_runner import PairRunner
 from hvdtune.tuner.search.context import StudyContext
 from hvdtune.tuner.stats.verdict import A_GAIN, Verdict, Wording, judge
 from hvdtune.tuner.storage.pair_log import by_launch
+
+_LEAST_SHARE: Final = 3  # one over it: of the pairs of the longest launch
 
 
 def prove(
@@ -67,7 +72,18 @@ def verify(
         for _ in range(min(part, pairs - done)):
             runner.pair("verify", setting, shape, trial)
             done += 1
-    return list(by_launch(runner.log.of("verify", setting)).values())
+    return whole_launches(list(by_launch(runner.log.of("verify", setting)).values()))
+
+
+def whole_launches(launches: Sequence[list[float]]) -> list[list[float]]:
+    """Those with at least a third as many pairs as the longest.
+
+    A launch of which the script ended after a pair or two says little of its level, which counts as
+    much as that of the others: with two launches the interval would be so wide that nothing could
+    be proved. How many pairs there are decides and not what they say, so the interval holds.
+    """
+    most = max((len(launch) for launch in launches), default=0)
+    return [launch for launch in launches if _LEAST_SHARE * len(launch) >= most]
 
 
 def _to_do(missing: int, done: int) -> str:
