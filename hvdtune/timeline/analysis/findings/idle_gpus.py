@@ -44,6 +44,8 @@ def find(
         return
     kernels = _kernels_per_step(spans, evidence.steps)
     waits_for_launches = idle.mean() < _LAUNCH_MS * kernels
+    each_ms = idle.mean() / max(kernels, 1.0)
+    each = f"{each_ms:.1f} ms" if each_ms >= 1 else f"{1000 * each_ms:.0f} us"
     yield TraceFinding(
         kind="idle-gpus",
         ranks=(),
@@ -57,8 +59,8 @@ def find(
         evidence=(
             "counted on the GPU that is idle least in each step; the mean of all is "
             f"{idle.mean():.2f} ms, {100 * idle.mean() / evidence.step_ms:.0f} % of a step",
-            f"a GPU runs {kernels:,.0f} kernels and copies in a step, and is idle for "
-            f"{1000 * idle.mean() / max(kernels, 1.0):,.0f} us for each of them",
+            f"a GPU runs {kernels:,.0f} kernels and copies in a step, and is idle for {each} for "
+            "each of them",
             "a profiler makes each launch slower, so without one it is less",
         ),
         remedy=_LAUNCHES if waits_for_launches else _HOST,
