@@ -135,13 +135,14 @@ class Config:
     def timeline_path(self) -> str:
         """Where this rank records, "" for nowhere. Every job that a process forms has its own.
 
-        A path without `%r` becomes one of each rank where there are several.
+        A path without `%r` becomes one of each rank where there are several. A worker of an elastic
+        job is told its own.
         """
         path = self.timeline.replace("%r", str(self.rank))
         if not path:
             return ""
         stem = Path(path).stem
-        if self.size > 1 and path == self.timeline:
+        if self.size > 1 and self.worker < 0 and path == self.timeline:
             stem += f"-rank{self.rank}"
         if self.generation > 0:
             stem += f"-job{self.generation}"
