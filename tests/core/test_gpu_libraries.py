@@ -81,36 +81,30 @@ def test_a_library_that_is_named_is_not_replaced_by_another():
         assert ";" not in said
 
 
-@pytest.mark.parametrize("variable", ["HVDTUNE_CUDA_LIBRARY", "HVDTUNE_NCCL_LIBRARY"])
-def test_init_warns_of_a_named_library_that_cannot_be_loaded(variable):
+def started(environ, *, has_gpu_tensors):
+    """A job of one rank, which prints whether it has GPU operations."""
     script = (
         "from hvdtune.core.rank import runtime\n"
         "from hvdtune.core.rank.process import PROCESS\n"
-        "PROCESS.has_gpu_tensors = True\n"
+        f"PROCESS.has_gpu_tensors = {has_gpu_tensors}\n"
         "runtime.init()\n"
         "print(PROCESS.has_gpu_operations())"
     )
-    libraries = dict.fromkeys(("HVDTUNE_CUDA_LIBRARY", "HVDTUNE_NCCL_LIBRARY"), "libm.so.6")
-    environ = libraries | {variable: "/nonexistent/library.so"}
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=environ, capture_output=True, text=True
-    )
+    command = [sys.executable, "-c", script]
+    return subprocess.run(command, env=environ, capture_output=True, text=True)
+
+
+def test_init_warns_of_a_named_library_that_cannot_be_loaded():
+    done = started({"HVDTUNE_CUDA_LIBRARY": "/nonexistent/libcuda.so"}, has_gpu_tensors=True)
     assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
     assert "tensors on a GPU are copied through the host's memory" in done.stderr
+    assert "/nonexistent/libcuda.so" in done.stderr
 
 
 @pytest.mark.parametrize("value", ["NCCL", "nccl"])
 def test_a_leftover_of_horovods_installation_changes_nothing_without_a_gpu(value):
-    script = (
-        "from hvdtune.core.rank import runtime\n"
-        "from hvdtune.core.rank.process import PROCESS\n"
-        "runtime.init()\n"
-        "print(PROCESS.has_gpu_operations())"
-    )
     environ = {"HOROVOD_GPU_OPERATIONS": value, "HVDTUNE_CUDA_LIBRARY": "/nonexistent/libcuda.so"}
-    done = subprocess.run(
-        [sys.executable, "-c", script], env=environ, capture_output=True, text=True
-    )
+    done = started(environ, has_gpu_tensors=False)
     assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
     asked = [sys.executable, "-m", "hvdtune", "doctor"]
     told = subprocess.run(asked, env=environ, capture_output=True, text=True).stdout

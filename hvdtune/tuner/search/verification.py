@@ -12,7 +12,7 @@ from hvdtune.tuner.search.context import StudyContext
 from hvdtune.tuner.stats.verdict import A_GAIN, Verdict, Wording, judge
 from hvdtune.tuner.storage.pair_log import by_launch
 
-_LEAST_SHARE: Final = 3  # one over it: of the pairs of the longest launch
+_MOST_TIMES_LONGER: Final = 3  # the longest launch, in pairs, than one that counts
 
 
 def prove(
@@ -83,7 +83,7 @@ def whole_launches(launches: Sequence[list[float]]) -> list[list[float]]:
     be proved. How many pairs there are decides and not what they say, so the interval holds.
     """
     most = max((len(launch) for launch in launches), default=0)
-    return [launch for launch in launches if _LEAST_SHARE * len(launch) >= most]
+    return [launch for launch in launches if _MOST_TIMES_LONGER * len(launch) >= most]
 
 
 def _to_do(missing: int, done: int) -> str:

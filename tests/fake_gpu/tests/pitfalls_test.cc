@@ -21,6 +21,13 @@ ncclResult_t allreduce(ncclComm_t comm, CUdeviceptr memory, CUstream stream) {
                                      comm, stream));
 }
 
+void abort_in_a_group(const Member& one, const Member& other) {
+  ok(ncclGroupStart());
+  ok(ncclCommAbort(one.comm));
+  ok(ncclCommAbort(other.comm));
+  ok(ncclGroupEnd());
+}
+
 }  // namespace
 
 TEST(an_abort_with_another_thread_inside_hangs) {
@@ -93,10 +100,7 @@ TEST(before_2_22_a_group_of_aborts_does_not_help) {
     until([] { return fakeGpuViolations("abort-one-by-one") == 1; });
     release_until([&] { return returned.load(); });
   });
-  ok(ncclGroupStart());
-  ok(ncclCommAbort(one.comm));
-  ok(ncclCommAbort(other.comm));
-  ok(ncclGroupEnd());
+  abort_in_a_group(one, other);
   returned = true;
   releaser.join();
   ::unsetenv("FAKE_NCCL_VERSION");
@@ -122,10 +126,7 @@ TEST(opposite_orders_of_two_communicators_deadlock) {
       CHECK(!early.is_idle() && !late.is_idle());
       // Between the aborts of one rank its second kernel may begin, which the other rank waits for.
       both.arrive_and_wait();
-      ok(ncclGroupStart());
-      ok(ncclCommAbort(one.comm));
-      ok(ncclCommAbort(other.comm));
-      ok(ncclGroupEnd());
+      abort_in_a_group(one, other);
     });
   }
 }
@@ -194,10 +195,7 @@ TEST(opposite_orders_of_messages_deadlock) {
                ncclSend(pointer(late.memory), 10, ncclFloat32, 1 - rank, late.comm, late.stream)));
     until([] { return fakeGpuViolations("communicator-order") >= 1; });
     both.arrive_and_wait();
-    ok(ncclGroupStart());
-    ok(ncclCommAbort(one.comm));
-    ok(ncclCommAbort(other.comm));
-    ok(ncclGroupEnd());
+    abort_in_a_group(one, other);
   });
 }
 
