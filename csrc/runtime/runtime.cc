@@ -230,13 +230,18 @@ std::shared_ptr<GpuWork> Runtime::prepare_gpu(const Submission& submission) cons
 }
 
 bool Runtime::wait_on_stream(Handle handle, CudaStream stream, std::chrono::nanoseconds time) {
+  const std::shared_ptr<Operation> operation = table_.operation_of(handle);
+  // The stream may have nothing left to do long before the operation is enqueued.
+  if (operation->gpu) gpu_->note_wait(stream, operation->gpu);
   if (!wait(handle, true, time)) return false;
-  make_wait(*table_.operation_of(handle), stream);
+  make_wait(*operation, stream);
   return true;
 }
 
 void Runtime::make_wait(const Operation& operation, CudaStream stream) {
-  if (operation.gpu) gpu_->make_wait(stream, *operation.gpu);
+  if (!operation.gpu) return;
+  gpu_->note_wait(stream, operation.gpu);
+  gpu_->make_wait(stream, *operation.gpu);
 }
 
 bool Runtime::begin_capture(std::chrono::nanoseconds time) {
@@ -309,7 +314,10 @@ bool Runtime::wait(Handle handle, bool enqueued, std::chrono::nanoseconds time) 
   };
   const bool done =
       enqueued ? table_.wait_enqueued(handle, time, on_block) : table_.wait(handle, time, on_block);
-  if (begin != 0) user_threads_.end_wait(begin, now_ns());
+  if (begin != 0) {
+    const auto kind = enqueued ? EventKind::kEnqueueWait : EventKind::kBlocked;
+    user_threads_.end_wait(begin, now_ns(), kind);
+  }
   return done;
 }
 

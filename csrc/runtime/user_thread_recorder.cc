@@ -17,10 +17,10 @@ void UserThreadRecorder::begin_wait(uint64_t now_ns) {
   if (now_ns - last_wait_ns_ >= kLongNs) take_own();
 }
 
-void UserThreadRecorder::end_wait(uint64_t begin_ns, uint64_t now_ns) {
+void UserThreadRecorder::end_wait(uint64_t begin_ns, uint64_t now_ns, EventKind kind) {
   if (now_ns - begin_ns < kShortestNs) return;
   const std::lock_guard lock(mutex_);
-  events_.record(EventKind::kBlocked, begin_ns, now_ns, 0, 0, 0, 0);
+  events_.record(kind, begin_ns, now_ns, 0, 0, 0, 0);
   last_wait_ns_ = now_ns;
   if (now_ns - begin_ns >= kLongNs && marker_ == gettid()) meter_.since_last();
 }

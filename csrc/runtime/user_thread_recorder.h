@@ -21,7 +21,7 @@ class UserThreadRecorder {
 
   // The caller is about to wait, and has waited. What was done already is not worth a record.
   void begin_wait(uint64_t now_ns);
-  void end_wait(uint64_t begin_ns, uint64_t now_ns);
+  void end_wait(uint64_t begin_ns, uint64_t now_ns, EventKind kind = EventKind::kBlocked);
 
   // Names come from a script, so few are different.
   void span(std::string_view name, uint64_t begin_ns, uint64_t end_ns);

@@ -38,6 +38,9 @@ enum class EventKind : uint16_t {
   kBlocked = 22,      // span; a caller waited for operations to end
   kPeer = 23,         // span inside an exchange; all that was lacking was one peer's part;
                       // seq = 1 + its world rank, bucket
+  kStreamWait = 24,   // span; a stream of a GPU, to which the script gives its work, had nothing
+                      // else to do until a bucket was done; bucket. 0 ns: it was done before
+  kEnqueueWait = 25,  // span; a caller waited until operations were on a GPU's stream
 };
 
 // Span, bucket start to done, one per tensor; name, seq, bucket, arg = bytes.

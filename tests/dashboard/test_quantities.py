@@ -30,12 +30,12 @@ _JOBS = {
 }
 
 
-@pytest.fixture(scope="module", params=[*_JOBS, "kineto", "horovod", *gpu_recordings.RECORDED_BY])
+@pytest.fixture(scope="module", params=[*_JOBS, "kineto", "horovod", *gpu_recordings.ALL])
 def run(request, tmp_path_factory) -> RunView:
     if request.param == "kineto":
         return open_run(KINETO)
     folder = tmp_path_factory.mktemp("trace")
-    if write_gpus := gpu_recordings.RECORDED_BY.get(request.param):
+    if write_gpus := gpu_recordings.ALL.get(request.param):
         return open_run(write_gpus(folder))
     path = folder / "trace.json"
     if request.param == "horovod":

@@ -40,8 +40,8 @@ def write_profiles(folder: Path, *, collectives: bool = True) -> Path:
     return folder
 
 
-def write_timelines(folder: Path) -> Path:
-    """hvdtune's recordings of the same: buckets run on the GPU, and no call waits for one."""
+def write_timelines(folder: Path, *, waits_from_ms: int = 5) -> Path:
+    """hvdtune's recordings of the same: buckets run on the GPU, whose stream waits for them."""
     ms = 10**6
     for rank in range(RANKS):
         records = []
@@ -51,7 +51,10 @@ def write_timelines(folder: Path) -> Path:
             records += [
                 rank_files.record("STEP", at, at + STEP_MS * ms, seq=step + 3),
                 rank_files.record("NEGOTIATE", at + ms, at + 2 * ms, arg=1, **key),
-                rank_files.record("BLOCKED", at + ms, at + 2 * ms),
+                rank_files.record("ENQUEUE_WAIT", at + ms, at + 2 * ms),
+                rank_files.record(
+                    "STREAM_WAIT", at + waits_from_ms * ms, at + 8 * ms, bucket=step + 1
+                ),
                 rank_files.record("ALLREDUCE", at + 4 * ms, at + 8 * ms, arg=4096, **key),
                 rank_files.record(
                     "BUCKET", at + 4 * ms, at + 8 * ms, bucket=step + 1, seq=1, arg=4096
@@ -72,3 +75,4 @@ def write_both(folder: Path) -> Path:
 
 
 RECORDED_BY = {"torch.profiler": write_profiles, "hvdtune and torch.profiler": write_both}
+ALL = {**RECORDED_BY, "hvdtune": write_timelines}

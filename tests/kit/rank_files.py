@@ -35,6 +35,9 @@ CODES = {
             "JOIN",
             "SPAN",
             "BLOCKED",
+            "PEER",
+            "STREAM_WAIT",
+            "ENQUEUE_WAIT",
         ],
         start=1,
     )

@@ -128,6 +128,24 @@ void GpuThread::after_replay(CudaStream stream) {
   last_replay_ = replayed_ = std::move(event);
 }
 
+// Whether the stream is on its way to the wait or there already, only the event knows.
+void GpuThread::note_wait(CudaStream stream, const std::shared_ptr<GpuWork>& work) {
+  if (!services_.recorder.enabled() || work->in_graph) return;
+  {
+    const std::lock_guard lock(mutex_);
+    if (std::exchange(work->is_awaited, true)) return;
+  }
+  const std::shared_ptr<const Gpu>& gpu = place(-1).gpu;
+  const Gpu::Scope scope(*gpu);
+  int capturing = 0;
+  driver_->check(driver_->is_capturing(stream, &capturing), "cuStreamIsCapturing");
+  if (capturing != 0) return;
+  auto begun = std::make_unique<GpuEvent>(gpu, GpuEvent::Timing::kOn);
+  begun->record(stream);
+  const std::lock_guard lock(mutex_);
+  stream_waits_.push_back({std::move(begun), work});
+}
+
 void GpuThread::make_wait(CudaStream stream, const GpuWork& work) {
   const Gpu::Scope scope(*place(-1).gpu);
   driver_->check(driver_->wait_event(stream, work.done->get(), 0), "cuStreamWaitEvent");
@@ -360,7 +378,10 @@ void GpuThread::start(GpuTask task) {
     last_done_ = flight.done;
   }
   if (task.completes) {
-    for (const auto& operation : task.operations) operation->gpu->done = flight.done;
+    for (const auto& operation : task.operations) {
+      operation->gpu->done = flight.done;
+      if (recorded) operation->gpu->recorded_bucket = task.records.front().bucket;
+    }
     services_.table.note_enqueued(task.operations);
   }
   flight.task = std::move(task);
@@ -414,6 +435,7 @@ bool GpuThread::reap() {
     any = true;
     end_task();
   }
+  if (clock_) record_waits();
   if (!flights_.empty()) {
     // A GPU that is still making the tensors is busy, which is not a hang of ours.
     const GpuTask& next = flights_.front().task;
@@ -446,6 +468,34 @@ void GpuThread::record(const Flight& flight) {
                             record.arg);
   }
   clock_->keep_in_step();
+}
+
+// A stream that comes to its wait after the bucket is done does not wait, and one that has waited
+// for a bucket's first operation does not wait for the others.
+void GpuThread::record_waits() {
+  std::vector<StreamWait> over;
+  {
+    const std::lock_guard lock(mutex_);
+    const auto rest = std::stable_partition(
+        stream_waits_.begin(), stream_waits_.end(), [](const StreamWait& wait) {
+          // Nobody else has what has failed.
+          const bool is_ahead =
+              wait.work->done ? !wait.work->done->has_passed() : wait.work.use_count() > 1;
+          return is_ahead;
+        });
+    std::move(rest, stream_waits_.end(), std::back_inserter(over));
+    stream_waits_.erase(rest, stream_waits_.end());
+  }
+  if (!services_.recorder.enabled()) return;
+  for (const auto& [begun, work] : over) {
+    if (!work->recorded_bucket || work->done == last_awaited_) continue;
+    last_awaited_ = work->done;
+    const auto end = clock_->ns_of(*work->done);
+    if (!end) continue;
+    const uint64_t begin = begun->has_passed() ? clock_->ns_of(*begun).value_or(*end) : *end;
+    services_.events.record(EventKind::kStreamWait, std::min(begin, *end), *end, 0, 0,
+                            *work->recorded_bucket, 0);
+  }
 }
 
 // NCCL ends no communicator that a graph has operations of: it goes when the graph does.

@@ -104,6 +104,9 @@ class GpuThread {
   // Any thread: for an operation that is about to be submitted. Throws Error(kUsage) for a GPU that
   // is not this rank's, and where the stream is being captured and no graph can have the operation.
   std::shared_ptr<GpuWork> prepare(const GpuPlace& place, const Request& request);
+  // The caller is going to let a stream wait for the operation, which is recorded if all is. Only
+  // the first call for an operation counts.
+  void note_wait(CudaStream stream, const std::shared_ptr<GpuWork>& work);
   // What `stream` is given from now on comes after the operation. REQUIRES: it is enqueued.
   void make_wait(CudaStream stream, const GpuWork& work);
   // Copies a result there on `stream`, and keeps it until it is copied. REQUIRES: as make_wait.
@@ -160,6 +163,11 @@ class GpuThread {
     uint64_t begin_ns;
     std::unique_ptr<GpuEvent> begun;  // when all tensors had been made; null where nobody records
   };
+  // A stream waits for an operation: it has nothing else to do once `begun` has passed.
+  struct StreamWait {
+    std::unique_ptr<GpuEvent> begun;
+    std::shared_ptr<GpuWork> work;
+  };
   // Made with the first tensor, on its GPU.
   struct Place {
     explicit Place(const std::shared_ptr<const Gpu>& its) : gpu(its), stream(its), pool(its) {}
@@ -182,6 +190,7 @@ class GpuThread {
   bool reap();
   static void note(const GpuTask& task, GpuProgress progress);
   void record(const Flight& flight);
+  void record_waits();
   void end_with(const Error& error);
   void abort_all();
   void await_idle(std::chrono::steady_clock::time_point until, const char* otherwise,
@@ -204,6 +213,7 @@ class GpuThread {
   std::shared_ptr<KernelLauncher> kernels_;    // graphs have it, too
   std::unique_ptr<GpuStream> capture_stream_;  // from the first task that is captured on
   std::unique_ptr<GpuClock> clock_;            // from the first task that is recorded on
+  std::shared_ptr<GpuEvent> last_awaited_;     // of the bucket whose wait was recorded last
   std::map<CommunicatorKey, std::unique_ptr<GpuCollectives>> sets_;
   std::deque<Job> waiting_jobs_;  // until there is room on the stream
   std::deque<Flight> flights_;
@@ -220,6 +230,7 @@ class GpuThread {
   std::shared_ptr<GpuEvent> last_done_;       // of the task that was put on the stream last
   std::shared_ptr<const GpuEvent> replayed_;  // before which nothing more is put there
   std::shared_ptr<const GpuEvent> last_replay_;
+  std::vector<StreamWait> stream_waits_;  // that are not recorded yet
   bool leaving_ = false;
   bool ended_ = false;  // nothing touches memory any more
   std::optional<Error> failure_;

@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <memory>
+#include <optional>
 
 #include "device/gpu.h"
 #include "wire/report.h"
@@ -22,6 +23,8 @@ struct GpuWork {
   bool in_graph = false;           // their stream is being captured into a CUDA graph
   std::shared_ptr<GpuEvent> done;  // recorded when the operation is put on hvdtune's stream; shared
                                    // by the operations of a bucket
+  std::optional<uint32_t> recorded_bucket;  // its number, set with `done` if its times are recorded
+  bool is_awaited = false;                  // by a stream; the mutex of GpuThread guards it
   std::atomic<GpuProgress> progress = GpuProgress::kNone;  // set by the GPU's thread
 };
 

@@ -30,7 +30,7 @@ from hvdtune.dashboard.study import setting_text
 from hvdtune.plural import counted, sized
 from hvdtune.timeline.analysis.findings import Answer, TraceFinding
 from hvdtune.timeline.analysis.metrics import bandwidth, breakdown, efficiency, gpu, stragglers
-from hvdtune.timeline.model.schema import COLLECTIVES
+from hvdtune.timeline.model.schema import COLLECTIVES, WAITS
 
 PATH, TITLE = "/", "Overview"
 
@@ -86,7 +86,7 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
 
 
 # What a trace of a job that communicates has.
-_COMMUNICATION = ("BUCKET", "BLOCKED", *COLLECTIVES)
+_COMMUNICATION = ("BUCKET", *WAITS, *COLLECTIVES)
 
 
 def _has_only_steps(run: RunView) -> bool:

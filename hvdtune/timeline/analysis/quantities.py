@@ -48,9 +48,10 @@ QUANTITIES: Mapping[str, Quantity] = {
         "The time in which the script waits for operations. It is the sum of waiting for ranks, "
         "waiting for negotiation and waiting for buckets. Where a trace does not record it, a "
         "script is taken to wait from its last announcement in a step to the end of its last "
-        "collective. Where the kernels of every rank's GPU were recorded, it is the time in which "
-        "a GPU computes nothing and communicates, or its script waits: what a script launches "
-        "runs later.",
+        "collective. For operations on a GPU it is the time in which the stream of the script's "
+        "work has nothing else to do until they are done. Where the kernels of every rank's GPU "
+        "were recorded, it is the time in which a GPU computes nothing and communicates, or its "
+        "script waits: what a script launches runs later.",
         "blocked_ms",
     ),
     "waiting-for-ranks": Quantity(

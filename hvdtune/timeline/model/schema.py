@@ -91,10 +91,14 @@ _TABLE = (
     Kind(21, "SPAN", "script", {"name": "what"}),
     Kind(22, "BLOCKED", "script", {}),
     Kind(23, "PEER", "communication", {"bucket": "bucket", "seq": "peer"}),
+    # A GPU's stream waits; the script until operations are on one, whatever the GPU does meanwhile.
+    Kind(24, "STREAM_WAIT", "script", {"bucket": "bucket"}),
+    Kind(25, "ENQUEUE_WAIT", "script", {}),
 )
 
 KINDS: Mapping[str, Kind] = {kind.name: kind for kind in _TABLE}
 KIND_NAMES: tuple[str, ...] = tuple(KINDS)
+WAITS = ("BLOCKED", "STREAM_WAIT", "ENQUEUE_WAIT")
 COLLECTIVES: tuple[str, ...] = tuple(kind.name for kind in _TABLE if kind.fields is _COLLECTIVE)
 
 RECORD = np.dtype(

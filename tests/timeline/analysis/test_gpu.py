@@ -167,6 +167,28 @@ def test_communication_that_no_kernel_hides_is_exposed_though_the_host_does_not_
     assert "the GPUs of all ranks" in exposed.summary
 
 
+@pytest.mark.parametrize("read", [open_trace, open_light])
+def test_what_a_gpus_stream_waits_for_is_exposed_where_no_kernels_are_recorded(tmp_path, read):
+    trace = read(gpu_recordings.write_timelines(tmp_path))
+    whole = whole_steps(breakdown.steady_steps(trace))
+    each = whole.groupby("rank")[["communicate_ms", "exposed_ms", "blocked_ms", "step_ms"]].mean()
+    assert each.to_numpy() == pytest.approx(np.array([[4, 3, 3, 10], [4, 3, 3, 10]]))
+    assert overlap.table(whole)["hidden_percent"].tolist() == pytest.approx([25, 25])
+    answer = why(trace, job_metadata_of(trace))
+    (exposed,) = answer.findings
+    assert exposed.kind == "exposed-communication"
+    assert any(text.startswith("what GPUs compute is not recorded") for text in answer.notes)
+
+
+def test_a_stream_that_comes_to_its_wait_late_waits_for_nothing(tmp_path):
+    """All is hidden: without the waits of 0 ns, waits would be inferred from announcements."""
+    trace = open_trace(gpu_recordings.write_timelines(tmp_path, waits_from_ms=8))
+    steps = breakdown.steady_steps(trace)
+    assert steps["blocked_ms"].tolist() == pytest.approx([0.0] * len(steps))
+    assert overlap.table(steps)["hidden_percent"].tolist() == pytest.approx([100, 100])
+    assert why(trace, job_metadata_of(trace)).verdict == "nothing"
+
+
 def test_both_recordings_of_a_rank_are_no_two_files_of_it(tmp_path):
     merged = gpu_recordings.write_both(tmp_path)
     trace = open_trace(file for file in tmp_path.iterdir() if file != merged)

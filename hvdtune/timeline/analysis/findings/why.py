@@ -27,7 +27,7 @@ from hvdtune.timeline.analysis.findings.finding import (
 )
 from hvdtune.timeline.analysis.findings.slow_ranks import UNRECORDED
 from hvdtune.timeline.model.job_metadata import JobMetadata
-from hvdtune.timeline.model.schema import COLLECTIVES
+from hvdtune.timeline.model.schema import COLLECTIVES, WAITS
 from hvdtune.timeline.model.trace import Trace
 
 MOST_FINDINGS = 5
@@ -260,8 +260,16 @@ def _notes(trace: Trace, job: JobMetadata, *, sees_gpus: bool) -> Iterator[str]:
         yield f"clocks of hosts agree to {doubt:.1f} us (the largest residual of their alignment)"
     if not job.setting:
         yield "the setting is not in the trace, so knobs were not looked at"
-    if not (trace.events["kind"] == "BLOCKED").any() and not sees_gpus:
+    if sees_gpus:
+        return
+    kinds = trace.events["kind"]
+    if not kinds.isin(WAITS).any():
         yield "when the script waited is not recorded; it was inferred from announcements"
+    if (kinds == "STREAM_WAIT").any():
+        yield (
+            "what GPUs compute is not recorded, so what one is idle for counts as busy time, but "
+            "for its waits for buckets; torch.profiler's recordings of the same steps would tell"
+        )
 
 
 # Of these pairs the second is another sight of the first.

@@ -24,6 +24,7 @@ from hvdtune.timeline.model.schema import (
     GARBAGE,
     INPUT,
     PROCESS_SET_UNIT,
+    WAITS,
     Ints,
     Spans,
 )
@@ -332,12 +333,15 @@ def _cut_at_waits(begin: Ints, end: Ints, waited: Ints) -> Spans:
 def waits_of(own: pd.DataFrame) -> Spans:
     """Begins and ends, in ns, of a rank's waits for operations, from its events.
 
+    For operations on a GPU it is the GPU's stream that waits. A script that waits until they are on
+    a stream keeps none waiting that has other work.
+
     Where the trace does not tell, a script is taken to wait from the last announcement of a step to
     the end of its last collective.
     """
-    recorded = spans_of(own, ("BLOCKED",))
-    if len(recorded[0]):
-        return recorded
+    if of_kinds(own, WAITS).any():
+        begin, end = spans_of(own, ("BLOCKED", "STREAM_WAIT"))
+        return begin[end > begin], end[end > begin]
     begin, end = spans_of(own, ("STEP",))
     order = np.argsort(begin, kind="stable")
     begin, end = begin[order], end[order]
