@@ -5,17 +5,20 @@ import json
 import os
 import subprocess
 import sys
+from functools import partial
 
 import ml_dtypes
 import numpy as np
 import pytest
 
+from hvdtune import recording
 from hvdtune.core.elastic.state import ObjectState
 from hvdtune.core.rank import collectives, objects, runtime
 from hvdtune.core.rank.collectives import ReduceOp, Reduction, complete, poll, synchronize
 from hvdtune.core.rank.handles import Batch
 from hvdtune.core.rank.process import PROCESS
 from hvdtune.errors import CollectiveError, UsageError
+from hvdtune.timeline import open_trace
 from tests.gpu import fake_device
 from tests.gpu.fake_device import ADAPTER, Driver, FakeTensor
 from tests.parallel.ranks import Server, run
@@ -102,6 +105,28 @@ def the_stream_waits():
 
 def test_the_stream_waits_and_not_the_host_and_memory_is_kept_until_its_event():
     assert on_gpus(the_stream_waits) == [(True, True, [], False)] * 2
+
+
+def recorded_sums(path):
+    driver = Driver(runtime.rank())
+    recording.start_timeline(path)
+    for _ in range(40):
+        reduced(driver, np.ones(1000)).numpy()
+    recording.stop_timeline()
+    return driver.violations()
+
+
+def test_a_trace_says_what_each_gpus_stream_waits_for(tmp_path):
+    assert on_gpus(partial(recorded_sums, tmp_path / "trace.json")) == ["", ""]
+    events = open_trace(tmp_path / "trace.json").events
+    buckets = events[events["kind"] == "BUCKET"].set_index(["rank", "bucket"])
+    waits = events[events["kind"] == "STREAM_WAIT"]
+    assert set(waits["rank"]) == {0, 1}
+    assert (waits["end_ns"] > waits["begin_ns"]).any()
+    # It ends with its bucket; a microsecond is lost in the file.
+    ends = buckets.loc[list(zip(waits["rank"], waits["bucket"], strict=True)), "end_ns"]
+    assert np.abs(waits["end_ns"].to_numpy() - ends.to_numpy()).max() <= 1000
+    assert set(events.loc[events["kind"] == "ENQUEUE_WAIT", "rank"]) == {0, 1}
 
 
 def commit_of_what_a_failure_has_spoilt():

@@ -17,6 +17,7 @@ from hvdtune.core.config.environment import Config
 from hvdtune.core.rank import runtime
 from hvdtune.core.rank.process import PROCESS
 from hvdtune.errors import RankLostError
+from hvdtune.timeline import open_trace
 from tests.contract.test_collectives import carry_out, come_and_go, in_sets, joined
 from tests.contract.test_errors import disagree
 from tests.gpu.on_gpu import BITS, NEEDS_GPU, run, run_contract, start
@@ -144,6 +145,25 @@ def busy_streams():
 @pytest.mark.parametrize("operations", ["host", "nccl"])
 def test_what_a_stream_is_given_next_comes_after_the_operation(size, operations):
     assert run(busy_streams, size, gpu_operations=operations) == [0] * size
+
+
+def one_is_late(path):
+    hvd.start_timeline(path)
+    tensor = torch.ones(100_000, device="cuda")
+    for _ in range(20):
+        if hvd.rank() == 1:
+            torch.cuda._sleep(50_000_000)
+        hvd.allreduce_(tensor, op=hvd.Max, name="late")
+        torch.cuda.synchronize()
+    hvd.stop_timeline()
+
+
+def test_a_trace_says_that_the_stream_of_the_rank_that_is_early_waits(tmp_path):
+    run(one_is_late, 2, tmp_path / "trace.json")
+    events = open_trace(tmp_path / "trace.json").events
+    waits = events[events["kind"] == "STREAM_WAIT"]
+    took = (waits["end_ns"] - waits["begin_ns"]).groupby(waits["rank"]).median()
+    assert took[0] > took[1]
 
 
 def reduce_for_ever(count):
