@@ -378,10 +378,7 @@ void GpuThread::start(GpuTask task) {
     last_done_ = flight.done;
   }
   if (task.completes) {
-    for (const auto& operation : task.operations) {
-      operation->gpu->done = flight.done;
-      if (recorded) operation->gpu->recorded_bucket = task.records.front().bucket;
-    }
+    for (const auto& operation : task.operations) operation->gpu->done = flight.done;
     services_.table.note_enqueued(task.operations);
   }
   flight.task = std::move(task);
@@ -467,6 +464,10 @@ void GpuThread::record(const Flight& flight) {
     services_.events.record(record.kind, begin, end, record.name, record.seq, record.bucket,
                             record.arg);
   }
+  for (const auto& operation : flight.task.operations) {
+    operation->gpu->done_ns = end;
+    operation->gpu->bucket = flight.task.records.front().bucket;
+  }
   clock_->keep_in_step();
 }
 
@@ -476,25 +477,21 @@ void GpuThread::record_waits() {
   std::vector<StreamWait> over;
   {
     const std::lock_guard lock(mutex_);
-    const auto rest = std::stable_partition(
-        stream_waits_.begin(), stream_waits_.end(), [](const StreamWait& wait) {
-          // Nobody else has what has failed.
-          const bool is_ahead =
-              wait.work->done ? !wait.work->done->has_passed() : wait.work.use_count() > 1;
-          return is_ahead;
-        });
+    const auto is_ahead = [](const StreamWait& wait) {
+      // Of an operation that has failed, or that is not recorded, nobody else has this in the end.
+      return wait.work->done_ns == 0 && wait.work.use_count() > 1;
+    };
+    const auto rest = std::stable_partition(stream_waits_.begin(), stream_waits_.end(), is_ahead);
     std::move(rest, stream_waits_.end(), std::back_inserter(over));
     stream_waits_.erase(rest, stream_waits_.end());
   }
-  if (!services_.recorder.enabled()) return;
   for (const auto& [begun, work] : over) {
-    if (!work->recorded_bucket || work->done == last_awaited_) continue;
+    const uint64_t end = work->done_ns;
+    if (end == 0 || work->done == last_awaited_) continue;
     last_awaited_ = work->done;
-    const auto end = clock_->ns_of(*work->done);
-    if (!end) continue;
-    const uint64_t begin = begun->has_passed() ? clock_->ns_of(*begun).value_or(*end) : *end;
-    services_.events.record(EventKind::kStreamWait, std::min(begin, *end), *end, 0, 0,
-                            *work->recorded_bucket, 0);
+    const uint64_t begin = begun->has_passed() ? clock_->ns_of(*begun).value_or(end) : end;
+    services_.events.record(EventKind::kStreamWait, std::min(begin, end), end, 0, 0, work->bucket,
+                            0);
   }
 }
 

@@ -3,7 +3,6 @@
 
 #include <atomic>
 #include <memory>
-#include <optional>
 
 #include "device/gpu.h"
 #include "wire/report.h"
@@ -23,8 +22,9 @@ struct GpuWork {
   bool in_graph = false;           // their stream is being captured into a CUDA graph
   std::shared_ptr<GpuEvent> done;  // recorded when the operation is put on hvdtune's stream; shared
                                    // by the operations of a bucket
-  std::optional<uint32_t> recorded_bucket;  // its number, set with `done` if its times are recorded
-  bool is_awaited = false;                  // by a stream; the mutex of GpuThread guards it
+  uint64_t done_ns = 0;     // when its bucket was done, once that is recorded; the GPU's thread's
+  uint32_t bucket = 0;      // its number, set with it
+  bool is_awaited = false;  // by a stream; the mutex of GpuThread guards it
   std::atomic<GpuProgress> progress = GpuProgress::kNone;  // set by the GPU's thread
 };
 
