@@ -1,14 +1,15 @@
 """What communication would have taken under other settings: a step played again with a cost model.
 
 A step is its announcements. Rank 0 sends what all ranks have announced when the window of the cycle
-time has passed since it last did, when a bucket is full, or when every rank waits; buckets are
-reduced one after another, and while one is, nothing is sent (`csrc/negotiate/window.h`,
-`csrc/negotiate/bucket_plan.h`). The same model plays the step as it was and as it would be, so that
-what the model does not know cancels.
+time has passed since it last did, be it in the step before, when a bucket is full, or when every
+rank waits; buckets are reduced one after another, and while one is, nothing is sent
+(`csrc/negotiate/window.h`, `csrc/negotiate/bucket_plan.h`). What a script does between its last
+announcement and its wait hides communication as computing before it does. The same model plays the
+step as it was and as it would be, so that what the model does not know cancels.
 """
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import combinations
 
 import numpy as np
@@ -17,8 +18,8 @@ from numpy.typing import NDArray
 
 from hvdtune.timeline.analysis.fusion import NEVER_FUSES, plan_buckets
 from hvdtune.timeline.analysis.metrics.bandwidth import bucket_table
-from hvdtune.timeline.analysis.metrics.breakdown import announced_by_all
-from hvdtune.timeline.model.schema import COLLECTIVES
+from hvdtune.timeline.analysis.metrics.breakdown import announced_by_all, of_each_rank, spans_of
+from hvdtune.timeline.model.schema import COLLECTIVES, Spans
 
 Floats = NDArray[np.float64]
 
@@ -66,12 +67,17 @@ class Step:
         bytes: of each collective.
         fusible: whether it may share a bucket.
         names: of each collective.
+        sent_ms: when something was sent last before them, since the step began; -inf: long ago.
+        waits_ms: when the last rank began to wait for all of them, since the step began; -inf: as
+            soon as it had announced them.
     """
 
     announced_ms: Floats
     bytes: Floats
     fusible: NDArray[np.bool_]
     names: tuple[str, ...] = ()
+    sent_ms: float = -np.inf
+    waits_ms: float = -np.inf
 
     @property
     def ready_ms(self) -> Floats:
@@ -79,13 +85,19 @@ class Step:
         result: Floats = np.nanmax(self.announced_ms, axis=0)
         return result
 
+    @property
+    def own_ms(self) -> float:
+        """The time at which no rank had anything left to do but to wait, in ms."""
+        return max(float(self.ready_ms.max(initial=0.0)), self.waits_ms)
+
     def without(self, index: int) -> "Step":
         """The step as it would be if one of its collectives were not there."""
-        return Step(
-            np.delete(self.announced_ms, index, axis=1),
-            np.delete(self.bytes, index),
-            np.delete(self.fusible, index),
-            tuple(name for k, name in enumerate(self.names) if k != index),
+        return replace(
+            self,
+            announced_ms=np.delete(self.announced_ms, index, axis=1),
+            bytes=np.delete(self.bytes, index),
+            fusible=np.delete(self.fusible, index),
+            names=tuple(name for k, name in enumerate(self.names) if k != index),
         )
 
 
@@ -96,7 +108,7 @@ def finish_ms(step: Step, rules: Rules, model: CostModel) -> float:
         return 0.0
     order = np.argsort(ready, kind="stable")
     all_wait = float(ready[order[-1]])
-    now, sent, at = -np.inf, -np.inf, 0
+    now, sent, at = -np.inf, step.sent_ms, 0
     while at < len(order):
         # A batch after a pause goes at once; else the window collects, until everybody waits.
         first = max(float(ready[order[at]]), now)
@@ -123,40 +135,66 @@ def plan(step: Step, batch: NDArray[np.intp], threshold_bytes: float) -> list[li
 
 
 def exposed_ms(steps: Sequence[Step], rules: Rules, model: CostModel) -> Floats:
-    """Return the ms from the last announcement of each step to the end of its last bucket."""
-    return np.array(
-        [finish_ms(step, rules, model) - float(step.ready_ms.max(initial=0.0)) for step in steps]
-    )
+    """Return for how many ms of each step every rank waits, until its last bucket ends."""
+    after = [finish_ms(step, rules, model) - step.own_ms for step in steps]
+    return np.maximum(np.array(after, np.float64), 0.0)
 
 
 def steps_of(events: pd.DataFrame, wanted: Sequence[int]) -> list[Step]:
     """The steps of these numbers, as replay needs them; those without collectives are left out."""
-    asked = announced_by_all(events, ("rank", "name", "begin_ns", "seq", "key"))
+    asked = announced_by_all(events, ("rank", "name", "begin_ns", "end_ns", "seq", "key"))
     marks = events[events["kind"] == "STEP"]
     step, key = _step_numbers(asked, marks), asked["key"].to_numpy()
     # A collective belongs to the first step in which a rank announced it.
     none = np.iinfo(np.int64).max
     first_step = np.full(int(key.max(initial=-1)) + 1, none)
     np.minimum.at(first_step, key, np.where(step >= 0, step, none))
+    answered = np.sort(asked["end_ns"].to_numpy()[asked["rank"] == asked["rank"].min()])
     chosen = np.flatnonzero(np.isin(first_step, wanted)[key])
     asked = asked.take(chosen).assign(step=first_step[key[chosen]])
     done = _done(events, asked["seq"].unique())
     first = marks.groupby("seq")["begin_ns"].min()
+    waits = _waits_by_rank(events)
     result = []
     for number, rows in asked.groupby("step"):
         times = rows.pivot_table(index="rank", columns="key", values="begin_ns")
         times = times[times.max().sort_values(kind="stable").index]
         about = rows.drop_duplicates("key").set_index("key").loc[times.columns]
         about = about.join(done, on=["name", "seq"])
+        began = float(first[number])
+        before = np.searchsorted(answered, rows["begin_ns"].min())
         result.append(
             Step(
-                (times.to_numpy(np.float64) - float(first[number])) / 1e6,
+                (times.to_numpy(np.float64) - began) / 1e6,
                 about["bytes"].fillna(0).to_numpy(np.float64),
                 about["fusible"].eq(True).to_numpy(),
                 tuple(about["name"].astype(str)),
+                sent_ms=(float(answered[before - 1]) - began) / 1e6 if before else -np.inf,
+                waits_ms=(_all_wait_ns(rows, marks[marks["seq"] == number], waits) - began) / 1e6,
             )
         )
     return result
+
+
+def _waits_by_rank(events: pd.DataFrame) -> dict[int, Spans]:
+    """When each rank's script waited for operations, in order."""
+    waited = events[events["kind"] == "BLOCKED"].sort_values("begin_ns")
+    return {rank: spans_of(own, ("BLOCKED",)) for rank, own in of_each_rank(waited)}
+
+
+def _all_wait_ns(rows: pd.DataFrame, marks: pd.DataFrame, waits: Mapping[int, Spans]) -> float:
+    """When the last rank had announced all of a step and began to wait for it."""
+    latest = -np.inf
+    ends = dict(zip(marks["rank"].to_list(), marks["end_ns"].to_list(), strict=True))
+    announced = rows.groupby("rank")["begin_ns"].max()
+    for rank, last in zip(announced.index.to_list(), announced.to_list(), strict=True):
+        if rank not in waits or rank not in ends:
+            continue
+        begin, end = waits[rank]
+        at = int(np.searchsorted(end, last, side="right"))  # the first that ends later
+        if at < len(begin) and begin[at] < ends[rank]:
+            latest = max(latest, float(begin[at]), float(last))
+    return latest
 
 
 def _done(events: pd.DataFrame, numbers: NDArray[np.int64]) -> pd.DataFrame:

@@ -13,7 +13,7 @@ from scipy.special import stdtrit
 
 from hvdtune.timeline import Trace
 from hvdtune.timeline.analysis.findings import Answer, why
-from hvdtune.timeline.analysis.findings.finding import MOST_BLOCKS, T_975
+from hvdtune.timeline.analysis.findings.finding import MOST_BLOCKS, T_975, TraceEvidence
 from hvdtune.timeline.analysis.findings.negotiation import cache_remedy
 from hvdtune.timeline.analysis.metrics import breakdown
 from hvdtune.timeline.model.job_metadata import job_metadata_of
@@ -271,9 +271,19 @@ def test_a_cause_that_is_left_open_is_less_sure(
 
 
 def backward(
-    ready_ms: list[list[float]], *, bytes: list[int], per_bucket_ms: float, **setting: Any
+    ready_ms: list[list[float]],
+    *,
+    bytes: list[int],
+    per_bucket_ms: float,
+    then_ms: float = 0.0,
+    **setting: Any,
 ) -> Trace:
-    """20 steps of 2 ranks with a bucket per tensor: `ready_ms` of each rank, for each tensor."""
+    """20 steps of 2 ranks with a bucket per tensor.
+
+    Args:
+        ready_ms: of each rank, for each tensor.
+        then_ms: what ranks do before they wait.
+    """
     record = Recorder()
     every = 100.0
     for step in range(20):
@@ -287,7 +297,7 @@ def backward(
             ends.append((known, begin, free))
         for rank, row in enumerate(ready_ms):
             record.add(rank, "STEP", at, at + every, seq=step, arg=1000)
-            record.add(rank, "BLOCKED", at + max(row), max(end for *_, end in ends))
+            record.add(rank, "BLOCKED", at + max(row) + then_ms, max(end for *_, end in ends))
             for index, (known, begin, end) in enumerate(ends):
                 key = {"seq": step * len(bytes) + index, "bucket": step * len(bytes) + index}
                 name = f"layer{index}"
@@ -350,6 +360,14 @@ def test_the_sizes_of_buckets_are_told_of(
     assert (found.kind, found.knob) == (kind, knob)
     assert said in found.summary
     assert found.cost.mean == pytest.approx(cost_ms, rel=0.1)
+
+
+def test_shorter_buckets_save_all_that_nothing_hides() -> None:
+    # Of 20 ms ranks compute for 5, of 10 ms, too.
+    trace = backward(**HUGE, then_ms=5.0)
+    evidence = TraceEvidence.of(trace, job_metadata_of(trace, None))
+    assert evidence.blocked.mean() == pytest.approx(15.0, rel=0.02)
+    assert evidence.saved_by_shorter(0.5).mean == pytest.approx(10.0, rel=0.02)
 
 
 def test_a_huge_tensor_that_others_follow_is_no_finding() -> None:

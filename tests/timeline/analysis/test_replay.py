@@ -1,5 +1,7 @@
 """Steps played again."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.optimize import nnls
@@ -8,6 +10,7 @@ from hvdtune.timeline.analysis.replay import (
     CostModel,
     Rules,
     Step,
+    exposed_ms,
     finish_ms,
     fit_costs,
     least_squares,
@@ -38,6 +41,13 @@ SPREAD = step([0, 1, 20, 30], [100] * 4)
         # The first goes at once; the others wait for the window, which ends when all are announced.
         pytest.param(SPREAD, 50, 1e9, 31.3, id="a window collects until everybody waits"),
         pytest.param(step([5], [100]), 500, 1e9, 6.1, id="a window delays nothing awaited by all"),
+        # 50 ms after the step before sent its last, 30 ms are left: all go when all are there.
+        pytest.param(
+            replace(SPREAD, sent_ms=-20.0), 50, 1e9, 31.4, id="a window goes on from step to step"
+        ),
+        pytest.param(
+            replace(SPREAD, sent_ms=-60.0), 50, 1e9, 31.3, id="a window that is over is no window"
+        ),
     ],
 )
 def test_a_step_ends_when_its_buckets_do(
@@ -60,6 +70,19 @@ def test_buckets_are_planned(
     count = len(fuses)
     played = Step(np.zeros((2, count)), np.full(count, 100.0), np.array(fuses))
     assert plan(played, np.arange(count), threshold_bytes) == buckets
+
+
+@pytest.mark.parametrize(
+    ("waits_ms", "waited_ms"),
+    [(-np.inf, 1.1), (10.4, 0.7), (12.0, 0.0)],
+    ids=["they wait at once", "they compute first", "they compute for longer than it takes"],
+)
+def test_what_ranks_do_after_their_last_announcement_hides_communication(
+    waits_ms: float, waited_ms: float
+) -> None:
+    played = replace(step([0, 10], [100] * 2), waits_ms=waits_ms)
+    waited = exposed_ms([played], Rules(1.0, 1e9), MODEL)
+    assert waited.tolist() == pytest.approx([waited_ms])
 
 
 def test_costs_are_fitted_to_buckets() -> None:
@@ -103,6 +126,25 @@ def test_steps_hold_what_every_rank_announced() -> None:
     assert found.bytes.tolist() == [1 << 20] * 4
     assert set(found.names) == {"layer0", "layer1", "layer2", "layer3"}
     assert found.without(0).announced_ms.shape == (3, 3)
+
+
+def test_steps_know_what_was_sent_before_them_and_when_all_ranks_waited() -> None:
+    record = Recorder()
+    for number in range(3):
+        at = 100.0 * number
+        for rank in range(2):
+            record.add(rank, "STEP", at, at + 100, seq=number, arg=1000)
+            key = {"seq": number, "bucket": number}
+            record.add(rank, "NEGOTIATE", at + 40, at + 42, "t", **key, arg=1)
+            record.add(rank, "BUCKET", at + 42, at + 80, **key, arg=4096)
+            record.add(rank, "ALLREDUCE", at + 42, at + 80, "t", **key, arg=4096)
+            record.add(rank, "BLOCKED", at + 10, at + 20)  # for nothing of these
+            record.add(rank, "BLOCKED", at + 50 + 10 * rank, at + 80)
+    before, after = steps_of(record.trace(2).events, [0, 2])
+    assert before.sent_ms == -np.inf
+    assert after.sent_ms == pytest.approx(42 - 100)
+    assert before.waits_ms == after.waits_ms == pytest.approx(60)
+    assert after.own_ms == after.waits_ms
 
 
 def test_costs_that_are_fitted_are_those_of_the_algorithm_of_lawson_and_hanson() -> None:

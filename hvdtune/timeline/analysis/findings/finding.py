@@ -1,7 +1,7 @@
 """What a finding is, and what it is made from."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -15,7 +15,6 @@ from hvdtune.timeline.analysis.replay import (
     Rules,
     Step,
     exposed_ms,
-    finish_ms,
     fit_costs,
     steps_of,
 )
@@ -242,15 +241,11 @@ class TraceEvidence:
         if self.rules is None or not steps:
             return cost_of([], self.step_ms)
         now = exposed_ms(steps, self.rules, self.costs)
-        after = zip(steps, changed or steps, strict=True)
-        ends = [
-            (
-                finish_ms(step, self.rules, self.costs),
-                finish_ms(then, other or self.rules, costs or self.costs),
-            )
-            for step, then in after
+        then = [
+            replace(after, waits_ms=step.own_ms)  # what ranks do themselves stays
+            for step, after in zip(steps, changed or steps, strict=True)
         ]
-        saved = np.array([end - earlier for end, earlier in ends])
+        saved = now - exposed_ms(then, other or self.rules, costs or self.costs)
         scale = float(self.blocked.mean() / now.mean()) if now.mean() > 0 else 1.0
         most = float(self.blocked.mean())
         saved = saved * min(max(scale, 0.5), 2.0)
