@@ -216,11 +216,31 @@ def test_what_the_least_blocked_rank_and_what_all_ranks_wait_are_told_apart() ->
 @pytest.mark.parametrize("lacks_ms", [0.0, 3.0])
 def test_announcing_in_full_costs_until_the_last_rank_has_its_response(lacks_ms: float) -> None:
     lacks = [lacks_ms] * 2
-    training = Training([10.0] * 2, cached=False, response_ms=[0.0, 8.0], no_processor_ms=lacks)
+    training = Training(
+        [10.0] * 2,
+        cached=False,
+        response_ms=[0.0, 8.0],
+        no_processor_ms=lacks,
+        tensors=1,
+        bucket_ms=4.0,
+    )
     answer = ask(training.trace())
     # What scripts lack of processors meanwhile is no second finding.
     assert [(found.kind, found.ranks) for found in answer.findings] == [("cold-cache", ())]
-    assert answer.findings[0].cost.mean == pytest.approx(8.0 + lacks_ms, rel=0.02)
+    # Announcing is two thirds of what the runtime does meanwhile.
+    assert answer.findings[0].cost.mean == pytest.approx(8.0 + lacks_ms * 2 / 3, rel=0.02)
+
+
+def test_a_response_that_is_late_now_and_then_is_not_the_cost_of_announcing_in_full() -> None:
+    training = Training([10.0] * 2, cached=False, response_ms=[0.0, 8.0], bucket_ms=10.0)
+    trace = training.trace()
+    events = trace.events
+    # In every fifth step rank 0 has its response 16 ms later, and the bucket ends when it did.
+    late = (events["rank"] == 0) & (events["begin_ns"] // 29_300_000 % 5 == 0)
+    events.loc[late & (events["kind"] == "NEGOTIATE"), "end_ns"] += 16_000_000
+    events.loc[late & (events["kind"] == "BUCKET"), "begin_ns"] += 16_000_000
+    (found,) = (each for each in ask(trace).findings if each.kind == "cold-cache")
+    assert found.cost.mean == pytest.approx(8.0, rel=0.02)
 
 
 @pytest.mark.parametrize(
