@@ -42,6 +42,7 @@ class Work:
         extra_input_ms: of the input.
         reversed_order: layers are passed in the opposite order.
         huge_bytes: of one more parameter, whose gradient comes last, as an embedding's does.
+        keeps_huge: its gradient stays on its rank, which computes all the same.
         checkpoint_every, checkpoint_bytes: torch.save after so many steps; 0: never.
         collect_every, heap_objects: gc.collect() after so many steps, with so much to look at.
     """
@@ -60,6 +61,7 @@ class Work:
     extra_input_ms: float = 0.0
     reversed_order: bool = False
     huge_bytes: int = 0
+    keeps_huge: bool = False
     checkpoint_every: int = 0
     checkpoint_bytes: int = 0
     collect_every: int = 0
@@ -154,9 +156,7 @@ def train(work: Work, steps: int, folder: str) -> Took:
     compute = spin if work.spins else sleep
     mine = work.slow_rank in (-1, hvd.rank())
     model = Model(work, is_reversed=work.reversed_order and mine)
-    optimizer = hvd.DistributedOptimizer(
-        torch.optim.SGD(model.parameters(), lr=0.01), named_parameters=model.named_parameters()
-    )
+    optimizers = _optimizers(model, work)
     heap = [[index] for index in range(work.heap_objects)] if mine else []
     state = {"weights": torch.zeros(work.checkpoint_bytes // 4)}
     gc.collect()
@@ -172,20 +172,31 @@ def train(work: Work, steps: int, folder: str) -> Took:
         compute(work.forward_ms)
         if mine and work.extra_compute_ms:
             spin(work.extra_compute_ms)
-        optimizer.zero_grad()
+        for optimizer in optimizers:
+            optimizer.zero_grad()
         model(batch.requires_grad_()).backward()
         if mine and work.checkpoint_every and step % work.checkpoint_every == 0:
             torch.save(state, os.path.join(folder, f"checkpoint-{hvd.rank()}"))
         if mine and work.collect_every and step % work.collect_every == 0:
             gc.collect()
         compute(work.optimizer_ms)
-        optimizer.step()
+        for optimizer in optimizers:
+            optimizer.step()
         now = time.perf_counter()
         took.append(1000 * (now - last))
         last = now
     gc.enable()
     del heap
     return Took(took, stolen_share(before, psutil.cpu_times()))
+
+
+def _optimizers(model: Model, work: Work) -> list[torch.optim.Optimizer]:
+    """First that of what ranks keep to themselves, where there is some."""
+    shared = dict(model.named_parameters())
+    kept = [shared.pop("embedding")] if work.keeps_huge else []
+    optimizers = [torch.optim.SGD(kept, lr=0.01)] if kept else []
+    sgd = torch.optim.SGD(shared.values(), lr=0.01)
+    return [*optimizers, hvd.DistributedOptimizer(sgd, named_parameters=shared.items())]
 
 
 def stolen_share(before: Any, after: Any) -> float:
