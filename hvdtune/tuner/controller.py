@@ -10,7 +10,6 @@ import msgspec
 
 from hvdtune.core.config.knobs import Setting
 from hvdtune.errors import StudyError
-from hvdtune.plural import counted
 from hvdtune.tuner.measure.blocks import BlockShape
 from hvdtune.tuner.measure.calibration import calibrate
 from hvdtune.tuner.measure.pair_plan import plan_verify
@@ -45,20 +44,18 @@ from hvdtune.tuner.search.race import race
 from hvdtune.tuner.search.samplers import sampler_for
 from hvdtune.tuner.search.stopping import Stop
 from hvdtune.tuner.search.trial_loop import search
+from hvdtune.tuner.search.unproved import candidates_failed, cut_short, without_candidate
 from hvdtune.tuner.search.verification import prove
 from hvdtune.tuner.space.search_space import ALL_SCOPES, LIVE_SCOPES, Space, describe
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.estimates import to_percent
 from hvdtune.tuner.stats.posterior import Posterior, belief_of
-from hvdtune.tuner.stats.verdict import Verdict, nothing_verified, verdict_document
+from hvdtune.tuner.stats.verdict import Verdict, verdict_document
 from hvdtune.tuner.storage.study_store import StudyStore
 from hvdtune.tuner.storage.trial_timelines import TrialTimelines
 from hvdtune.tuner.study import Study
 
 _FOLLOW_POLL_S = 0.5
-# Where no candidate is found though A/A differs by more than so many times what is to be resolved,
-# that is no answer.
-_NOISY = 2.0
 
 
 @dataclass(frozen=True)
@@ -159,7 +156,8 @@ def tune(
             traces=study.traces,
             steps=options.step_budget,
             failed=store.get("failed") or (),
-            note_failed=lambda setting: _note_failed(store, setting),
+            last_failure=store.get("last_failure") or "",
+            note_failed=lambda setting, reason: _note_failed(store, setting, reason),
         )
         context, verdict, prior = _run_or_leave(runner, store, options, study, run_dir)
         job = run.detach(verdict.setting, revive=True)
@@ -250,8 +248,7 @@ def _confirm_or_search(
         verdict = _search(context, store)
     except RunOver:
         goes_on = False
-        cut_short = _cut_short(store)
-        verdict = _unproved(context, f"nothing is proved: {cut_short}", cut_short)
+        verdict = cut_short(context, store)
     is_single = len(context.options.objectives) == 1
     found = posteriors(context, store, verdict.candidate) if is_single else {}
     verdict = with_choice(context, store, verdict, found, goes_on=goes_on)
@@ -301,8 +298,9 @@ def _take_script_knobs(
     store.begin(space, options, _first_settings(study, space), sampler_for(space, options))
 
 
-def _note_failed(store: StudyStore, setting: Setting) -> None:
+def _note_failed(store: StudyStore, setting: Setting, reason: str) -> None:
     store.set("failed", [*(store.get("failed") or ()), dict(setting)])
+    store.set("last_failure", reason)
 
 
 def _first_settings(study: Study, space: Space) -> list[Setting]:
@@ -334,53 +332,4 @@ def _decide(context: StudyContext, store: StudyStore, stop: Stop) -> Verdict:
         except TrialFailed as failure:
             setting = describe(trial.setting, context.default)
             context.reporter.notice(f"{setting} failed its verification: {failure}")
-    tried = sum(
-        trial.pairs > 0 and not trial.is_duplicate and trial.setting != context.default
-        for trial in store.trials()
-    )
-    if ranked:
-        reason = "nothing is proved: every candidate made the script fail"
-        pairs = options.min_verify_pairs
-        return nothing_verified(context.default, calibration.floor(pairs), pairs, reason)
-    if tried == 0:
-        reason = _none_measured(stop)
-        return _unproved(context, f"nothing is proved: {reason}", reason)
-    likely = (
-        f"likely to be {options.resolution_percent:g} % faster"
-        if len(options.objectives) == 1
-        else f"better in {options.objectives[0]}"
-    )
-    return _unproved(
-        context,
-        f"no setting is proved faster than the default: {tried} tried, none {likely}",
-        f"{tried} tried, none is clearly better",
-    )
-
-
-def _unproved(context: StudyContext, reason: str, noisy_reason: str) -> Verdict:
-    """The verdict without a candidate: `reason`, or `noisy_reason` where noise hides any answer."""
-    options, calibration = context.options, context.calibration
-    longest = calibration.floor(options.max_verify_pairs)
-    if to_percent(longest) <= _NOISY * options.resolution_percent:
-        pairs = options.min_verify_pairs
-        return nothing_verified(context.default, calibration.floor(pairs), pairs, reason)
-    text = (
-        f"too noisy to tell: {noisy_reason}; over {options.max_verify_pairs} pairs the default "
-        f"would differ from itself by up to {to_percent(longest):.1f} %; reduce the load on the "
-        "machine"
-    )
-    return nothing_verified(context.default, longest, options.max_verify_pairs, text, "noisy")
-
-
-def _none_measured(stop: Stop) -> str:
-    if stop.kind in ("time", "steps"):
-        return (
-            f"the {stop.kind.removesuffix('s')} budget was too short to measure any other setting"
-        )
-    return "no other setting was measured"
-
-
-def _cut_short(store: StudyStore) -> str:
-    measured, best = store.measured_trials, store.best()
-    found = "" if best is None else f", the best reading {best.gain_percent:+.1f} %, not verified"
-    return f"the script ended after {counted(measured, 'trial')}{found}"
+    return candidates_failed(context, store) if ranked else without_candidate(context, store, stop)

@@ -213,7 +213,8 @@ def test_a_setting_that_made_the_script_fail_is_not_used(tmp_path: Path) -> None
     bed = Bed(tmp_path, Script(gain=faster_with_short_cycles, crashes_with=crashes))
     verdict = bed.tune(trials=16, max_crashes=99).verdict
 
-    assert "every candidate made the script fail" in verdict.text
+    assert "nothing is proved: every candidate failed (" in verdict.text
+    assert "the last one because rank 1 was killed" in verdict.text
     assert (verdict.setting, verdict.expected) == (DEFAULT, None)
 
 

@@ -44,7 +44,8 @@ class PairRunner:
         traces: needed for objectives that are read from them.
         steps: the study may take so many, None for any number.
         failed: settings that could not be measured when the study was run before.
-        note_failed: is told of each that cannot, so that the study remembers it.
+        last_failure: why the last of them could not.
+        note_failed: is told of each that cannot, and why, so that the study remembers it.
     """
 
     def __init__(
@@ -59,7 +60,8 @@ class PairRunner:
         traces: Traces | None = None,
         steps: int | None = None,
         failed: Sequence[Setting] = (),
-        note_failed: Callable[[Setting], None] | None = None,
+        last_failure: str = "",
+        note_failed: Callable[[Setting, str], None] | None = None,
     ) -> None:
         self.run = run
         self.log = log
@@ -75,6 +77,7 @@ class PairRunner:
         self.search_noise: Noise | None = None
         # Settings that could not be measured, whatever they promised before.
         self.failed = list(failed)
+        self.last_failure = last_failure
         self._note_failed = note_failed
         # Of what failed it is not clear which of the two it was: see `_fail`.
         self._better = None if self.failed else in_use_last(log.pairs)
@@ -144,8 +147,8 @@ class PairRunner:
                 pair, again = self._once(
                     phase, setting, shape, trial, may_repeat=repeats < _MOST_REPEATS
                 )
-            except TrialFailed:
-                self._fail(phase, setting)
+            except TrialFailed as failure:
+                self._fail(phase, setting, str(failure))
                 raise
             self.log.append(pair)
             if not again:
@@ -155,10 +158,11 @@ class PairRunner:
         self.reporter.measured(setting, self._so_far(phase, setting), 1e3 / pair.setting_step_ms)
         return pair
 
-    def _fail(self, phase: Phase, setting: Setting) -> None:
+    def _fail(self, phase: Phase, setting: Setting, reason: str) -> None:
         self.failed.append(setting)
+        self.last_failure = reason
         if self._note_failed is not None:
-            self._note_failed(setting)
+            self._note_failed(setting, reason)
         # Which of the two has failed may not be clear.
         if phase in SEARCH_PHASES and self._better is not None:
             self._better = None

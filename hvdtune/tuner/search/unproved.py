@@ -1,0 +1,100 @@
+"""The verdict of a study that has verified no setting, and the sentence that says why."""
+
+from collections.abc import Sequence
+from typing import Final
+
+from hvdtune.plural import counted
+from hvdtune.tuner.search.context import StudyContext
+from hvdtune.tuner.search.stopping import Stop
+from hvdtune.tuner.stats.estimates import to_percent
+from hvdtune.tuner.stats.verdict import Verdict, nothing_verified
+from hvdtune.tuner.storage.study_store import StudyStore, TrialView
+
+# Where no candidate is found though A/A differs by more than so many times what is to be resolved,
+# that is no answer.
+_NOISY: Final = 2.0
+
+
+def candidates_failed(context: StudyContext, store: StudyStore) -> Verdict:
+    """None of those that came as far as the verification could be measured there."""
+    tried = _tried(context, store)
+    failures = _failures(context, _failed(context, tried), len(tried))
+    return _no_answer(context, f"nothing is proved: every candidate failed ({failures})")
+
+
+def without_candidate(context: StudyContext, store: StudyStore, stop: Stop) -> Verdict:
+    """No trial has come as far as the verification."""
+    tried = _tried(context, store)
+    failed = _failed(context, tried)
+    if not tried:
+        reason = _none_measured(stop)
+        return _too_noisy(context, reason) or _no_answer(context, f"nothing is proved: {reason}")
+    count = _failures(context, failed, len(tried)) if failed else f"{len(tried)} tried"
+    if len(failed) == len(tried):
+        return _no_answer(context, f"nothing is proved: every setting failed ({count})")
+    options = context.options
+    likely = (
+        f"likely to be {options.resolution_percent:g} % faster"
+        if len(options.objectives) == 1
+        else f"better in {options.objectives[0]}"
+    )
+    none = "none of the others" if failed else "none"
+    reason = f"no setting is proved faster than the default: {count}, {none} {likely}"
+    noisy = _too_noisy(context, f"{count}, {none} is clearly better")
+    return noisy or _no_answer(context, reason)
+
+
+def cut_short(context: StudyContext, store: StudyStore) -> Verdict:
+    """The script has ended before anything could be verified."""
+    measured, best = store.measured_trials, store.best()
+    found = "" if best is None else f", the best reading {best.gain_percent:+.1f} %, not verified"
+    reason = f"the script ended after {counted(measured, 'trial')}{found}"
+    return _too_noisy(context, reason) or _no_answer(context, f"nothing is proved: {reason}")
+
+
+def _no_answer(context: StudyContext, reason: str) -> Verdict:
+    pairs = context.options.min_verify_pairs
+    return nothing_verified(context.default, context.calibration.floor(pairs), pairs, reason)
+
+
+def _too_noisy(context: StudyContext, reason: str) -> Verdict | None:
+    """The verdict where noise hides any answer, None where it does not."""
+    options = context.options
+    longest = context.calibration.floor(options.max_verify_pairs)
+    if to_percent(longest) <= _NOISY * options.resolution_percent:
+        return None
+    text = (
+        f"too noisy to tell: {reason}; over {options.max_verify_pairs} pairs the default would "
+        f"differ from itself by up to {to_percent(longest):.1f} %; reduce the load on the machine"
+    )
+    return nothing_verified(context.default, longest, options.max_verify_pairs, text, "noisy")
+
+
+def _tried(context: StudyContext, store: StudyStore) -> list[TrialView]:
+    return [
+        trial
+        for trial in store.trials()
+        if (trial.pairs > 0 or trial.state == "failed")
+        and not trial.is_duplicate
+        and trial.setting != context.default
+    ]
+
+
+def _failed(context: StudyContext, tried: Sequence[TrialView]) -> list[TrialView]:
+    later = context.runner.failed
+    return [trial for trial in tried if trial.state == "failed" or trial.setting in later]
+
+
+def _failures(context: StudyContext, failed: Sequence[TrialView], tried: int) -> str:
+    """How many failed, one at least, and why the last one did."""
+    reasons = [trial.reason for trial in failed if trial.state == "failed"]
+    last = context.runner.last_failure or (reasons[-1] if reasons else "")
+    return f"{tried} tried, {len(failed)} of them failed, the last one because {last}"
+
+
+def _none_measured(stop: Stop) -> str:
+    if stop.kind in ("time", "steps"):
+        return (
+            f"the {stop.kind.removesuffix('s')} budget was too short to measure any other setting"
+        )
+    return "no other setting was measured"
