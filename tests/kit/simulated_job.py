@@ -53,6 +53,7 @@ class Script:
     gain: Callable[[Setting], float] = no_gain
     launch_gain: Callable[[Setting, random.Random], float] = no_launch_gain
     step_noise: float = 0.08
+    own_noise: Callable[[Setting], float] = no_gain
     slow_noise: float = 0.04
     drift: float = 0.10
     start_s: float = 6.0
@@ -121,6 +122,11 @@ class SimulatedCluster:
         job = SimulatedJob(self, random.Random(f"{self.script.seed}:launch:{len(self.jobs)}"))
         self.jobs.append(job)
         return job
+
+    def own_factor(self, setting: Setting) -> float:
+        """What the setting makes steps differ by."""
+        noise = self.script.own_noise(setting)
+        return math.exp(self.random.gauss(0, noise)) if noise else 1.0
 
     def step_factor(self) -> float:
         """The machine's mood: everything that is not the setting's doing."""
@@ -202,6 +208,7 @@ class SimulatedJob:
                 self._end(Report(139, "rank 1 was killed", ("[1]: Segmentation fault",)))
                 return
         duration_s = script.step_s * self._cluster.step_factor() * math.exp(-self._gain())
+        duration_s *= self._cluster.own_factor(self.setting)
         duration_s *= self._cluster.burst_factor(self.setting, duration_s)
         self._cluster.used_cpu_s += script.step_s * math.exp(-script.cpu_gain(self.setting))
         if script.pause_every is not None and self._steps % script.pause_every == 0:

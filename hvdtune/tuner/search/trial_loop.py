@@ -1,5 +1,6 @@
 """The trials: Optuna proposes settings, each is measured until it is known or not worth it."""
 
+from collections import defaultdict
 from collections.abc import Sequence
 
 from hvdtune.core.config.knobs import Setting
@@ -17,8 +18,17 @@ from hvdtune.tuner.search.stopping import (
 )
 from hvdtune.tuner.search.using import tell_what_is_used, use_better
 from hvdtune.tuner.space.plan_equivalence import plan_key
+from hvdtune.tuner.space.search_space import key_of
 from hvdtune.tuner.space.tune_options import TuneOptions
-from hvdtune.tuner.stats.estimates import Estimate, estimate, pooled, prune_reason
+from hvdtune.tuner.stats.estimates import (
+    Estimate,
+    Noise,
+    estimate,
+    noise_with,
+    pooled,
+    prune_reason,
+)
+from hvdtune.tuner.storage.in_use import SEARCH_PHASES
 from hvdtune.tuner.storage.pair_log import Pair
 from hvdtune.tuner.storage.study_store import Further, StudyStore, TrialOutcome
 
@@ -96,9 +106,26 @@ def _pairs_for_next(context: StudyContext, store: StudyStore) -> int:
     trials, noise = store.measured_trials, context.calibration.noise
     search_s = left_s - reserve_s(context.options, noise, cost, left_s, trials)
     trials_left = context.options.trials - trials
-    return trial_pairs(
-        context.options, context.calibration.search_noise, cost, search_s, trials_left
-    )
+    return trial_pairs(context.options, _trial_noise(context), cost, search_s, trials_left)
+
+
+def _trial_noise(context: StudyContext) -> Noise:
+    """The spread of a pair that is compared with what is in use.
+
+    The calibration knows that of the default. Another setting in its place may be noisier or
+    quieter, and pairs measured with it show that.
+    """
+    runner, known = context.runner, context.calibration.search_noise
+    used = runner.in_use.setting
+    if used == context.default:
+        return known
+    groups: dict[tuple[str, str], list[float]] = defaultdict(list)
+    for phase in SEARCH_PHASES:
+        for pair in runner.log.of(phase):
+            if used in (pair.setting, pair.reference):
+                key = key_of(pair.setting), key_of(pair.reference)
+                groups[key].append(pair.search_log_ratio)
+    return noise_with(known, list(groups.values()))
 
 
 def _default_outcome(context: StudyContext) -> TrialOutcome:

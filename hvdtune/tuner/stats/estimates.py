@@ -175,6 +175,15 @@ def noise_of(values: Sequence[float]) -> Noise:
     return Noise(sd=float(np.sqrt(np.mean(np.square(values)))), df=len(values))
 
 
+def noise_with(noise: Noise, groups: Sequence[Sequence[float]]) -> Noise:
+    """The spread of one pair by what is known of it and by repeated readings, a group for each
+    setting; groups of one tell nothing."""
+    squares = noise.df * noise.sd**2
+    squares += sum(float(np.sum(np.square(np.subtract(group, np.mean(group))))) for group in groups)
+    df = noise.df + sum(len(group) - 1 for group in groups)
+    return Noise(sd=math.sqrt(squares / df), df=df)
+
+
 def noise_floor(noise: Noise, pairs: int) -> float:
     """The largest log ratio by which so many A/A pairs differ from nothing, at 95 %."""
     return t_reach(noise.df) * noise.sd / math.sqrt(pairs)

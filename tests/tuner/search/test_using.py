@@ -1,4 +1,5 @@
 import math
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ from hvdtune.tuner.measure.live_run import LiveRun
 from hvdtune.tuner.measure.pair_runner import PairRunner
 from hvdtune.tuner.measure.progress import Reporter, StudyProgress
 from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.stats.estimates import noise_of
 from hvdtune.tuner.stats.verdict import Verdict
 from hvdtune.tuner.storage.fsck import check
 from hvdtune.tuner.storage.in_use import InUse
@@ -86,6 +88,21 @@ def test_where_nothing_is_faster_trials_are_compared_with_the_default(
 
     assert SAYS not in "\n".join(bed.messages)
     assert all(pair.reference == DEFAULT for pair in bed.pairs)
+
+
+def test_trials_take_as_many_pairs_as_the_noise_of_what_is_in_use_asks_for(tmp_path: Path) -> None:
+    def noise(setting: Setting) -> float:
+        return 0.0 if setting["hierarchical_allreduce"] else 0.25
+
+    bed = Bed(tmp_path, Script(gain=hierarchy, own_noise=noise, step_noise=0.02))
+    bed.tune(trials=24)
+
+    calibrated = [pair.search_log_ratio for pair in bed.pairs if pair.phase == "calibrate"]
+    by_default = math.ceil((noise_of(calibrated).sd / 0.0392) ** 2)
+    compared = [p for p in bed.pairs if p.phase == "search" and p.reference != DEFAULT]
+    last = [len(list(own)) for _, own in groupby(compared, key=lambda pair: pair.trial)][-3:]
+    assert by_default >= 4
+    assert max(last) < by_default
 
 
 def test_once_a_setting_has_failed_trials_are_compared_with_the_default(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from hvdtune.tuner.stats.estimates import (
     launch_effect,
     noise_floor,
     noise_of,
+    noise_with,
     pairs_needed,
     pooled,
     prune_reason,
@@ -147,3 +148,13 @@ def test_the_noise_floor_shrinks_with_the_pairs() -> None:
 @pytest.mark.parametrize(("sd", "pairs"), [(0.01, 4), (0.02, 16)])
 def test_pairs_needed_grow_with_the_square_of_the_noise(sd: float, pairs: int) -> None:
     assert pairs_needed(Noise(sd, 1000), 0.01) == pairs
+
+
+def test_repeated_readings_of_settings_add_to_what_is_known_of_the_spread() -> None:
+    known = Noise(0.1, 5)
+    assert noise_with(known, [[0.3], [-0.2]]) == Noise(pytest.approx(0.1), 5)
+    # Whatever the settings gain, only what their readings spread by counts.
+    groups = [normal(seed, mean=0.5 * seed, sd=0.02, n=4) for seed in range(200)]
+    found = noise_with(known, groups)
+    assert found.df == 605
+    assert found.sd == pytest.approx(0.022, rel=0.05)
