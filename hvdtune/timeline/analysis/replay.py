@@ -18,8 +18,14 @@ from numpy.typing import NDArray
 
 from hvdtune.timeline.analysis.fusion import NEVER_FUSES, plan_buckets
 from hvdtune.timeline.analysis.metrics.bandwidth import bucket_table
-from hvdtune.timeline.analysis.metrics.breakdown import announced_by_all, of_each_rank, spans_of
-from hvdtune.timeline.model.schema import COLLECTIVES, Spans
+from hvdtune.timeline.analysis.metrics.breakdown import (
+    announced_by_all,
+    of_each_rank,
+    of_kinds,
+    spans_of,
+)
+from hvdtune.timeline.model.intervals import union
+from hvdtune.timeline.model.schema import COLLECTIVES, OF_OPERATIONS, Spans
 
 Floats = NDArray[np.float64]
 
@@ -178,8 +184,8 @@ def steps_of(events: pd.DataFrame, wanted: Sequence[int]) -> list[Step]:
 
 def _waits_by_rank(events: pd.DataFrame) -> dict[int, Spans]:
     """When each rank's script waited for operations, in order."""
-    waited = events[events["kind"] == "BLOCKED"].sort_values("begin_ns")
-    return {rank: spans_of(own, ("BLOCKED",)) for rank, own in of_each_rank(waited)}
+    waited = events[of_kinds(events, OF_OPERATIONS)]
+    return {rank: union(*spans_of(own, OF_OPERATIONS)) for rank, own in of_each_rank(waited)}
 
 
 def _all_wait_ns(rows: pd.DataFrame, marks: pd.DataFrame, waits: Mapping[int, Spans]) -> float:

@@ -98,7 +98,9 @@ _TABLE = (
 
 KINDS: Mapping[str, Kind] = {kind.name: kind for kind in _TABLE}
 KIND_NAMES: tuple[str, ...] = tuple(KINDS)
-WAITS = ("BLOCKED", "STREAM_WAIT", "ENQUEUE_WAIT")
+# Waits for operations to end, and all that is recorded of waits.
+OF_OPERATIONS = ("BLOCKED", "STREAM_WAIT")
+WAITS = (*OF_OPERATIONS, "ENQUEUE_WAIT")
 COLLECTIVES: tuple[str, ...] = tuple(kind.name for kind in _TABLE if kind.fields is _COLLECTIVE)
 
 RECORD = np.dtype(

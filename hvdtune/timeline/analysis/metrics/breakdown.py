@@ -23,6 +23,7 @@ from hvdtune.timeline.model.schema import (
     COLLECTIVES,
     GARBAGE,
     INPUT,
+    OF_OPERATIONS,
     PROCESS_SET_UNIT,
     WAITS,
     Ints,
@@ -340,7 +341,7 @@ def waits_of(own: pd.DataFrame) -> Spans:
     the end of its last collective.
     """
     if of_kinds(own, WAITS).any():
-        begin, end = spans_of(own, ("BLOCKED", "STREAM_WAIT"))
+        begin, end = spans_of(own, OF_OPERATIONS)
         return begin[end > begin], end[end > begin]
     begin, end = spans_of(own, ("STEP",))
     order = np.argsort(begin, kind="stable")
