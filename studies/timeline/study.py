@@ -22,6 +22,7 @@ import itertools
 import json
 import math
 import multiprocessing
+import os
 import struct
 import tempfile
 import time
@@ -238,6 +239,7 @@ def try_case(case: Case, how: Conditions, folder: Path, *, plant_first: bool) ->
         "kind": case.kind,
         "load": how.load,
         "crowded": how.crowded,
+        "processors": len(os.sched_getaffinity(0)),
         "ranks": case.with_plant.place.ranks,
         "rank": case.rank,
         "intensity": case.intensity,
@@ -257,6 +259,7 @@ def try_balanced(wanted: Run, how: Conditions, folder: Path) -> dict[str, Any]:
         "kind": "balanced",
         "load": how.load,
         "crowded": how.crowded,
+        "processors": len(os.sched_getaffinity(0)),
         "ranks": wanted.place.ranks,
         "with_ms": round(launched.step_takes_ms(in_every_step=True), 3),
         "stolen": round(launched.stolen, 4),
@@ -271,8 +274,13 @@ def _rows_of(answer: Answer) -> list[dict[str, Any]]:
 
 
 def judged(row: dict[str, Any]) -> list[dict[str, Any]]:
-    """The findings without what the load makes true of every launch beside it."""
-    loaded = (row["load"] or row["crowded"]) and row["kind"] != "oversubscribed"
+    """The findings without what the machine makes true of every launch on it.
+
+    A rank has the threads of its script and of the runtime, so as many ranks as there are
+    processors lack some now and then, beside a load or not.
+    """
+    others = row["load"] or row["crowded"] or row["ranks"] >= row["processors"]
+    loaded = others and row["kind"] != "oversubscribed"
     return [
         found for found in row["findings"] if not (loaded and found["kind"] == "oversubscribed")
     ]

@@ -16,11 +16,13 @@ def found(kind, cost_ms, *ranks, sure="high"):
     }
 
 
-def case(*findings, load=0, kind="slow-compute", rank=1, truth_ms=10.0):
+def case(*findings, load=0, kind="slow-compute", rank=1, truth_ms=10.0, processors=8):
     return {
         "kind": kind,
         "load": load,
         "crowded": False,
+        "processors": processors,
+        "ranks": 2,
         "rank": rank,
         "truth_ms": truth_ms,
         "without_ms": 40.0,
@@ -40,6 +42,7 @@ CROWD = found("oversubscribed", 30.0)
         (case(found("slow-compute", 10.0, 0)), (True, False, True)),
         (case(CROWD, found("slow-compute", 10.0, 1)), (False, False, False)),
         (case(CROWD, found("slow-compute", 10.0, 1), load=3), (True, True, True)),
+        (case(CROWD, found("slow-compute", 10.0, 1), processors=2), (True, True, True)),
         (case(CROWD, load=3, kind="oversubscribed", rank=None, truth_ms=30.0), (True,) * 3),
         (case(), (False, False, False)),
     ],

@@ -64,6 +64,8 @@ _WORDS = {
     "no_processor_ms": "without a processor",
     "gpu_idle_ms": "with an idle GPU",
 }
+_OFF = "off the processor (a device at work, or idle)"
+_LEAST_OFF_PERCENT = 0.5
 # Parts of the time in which the script waits for communication: what it waits for
 _WAITED_FOR = {
     "wait_ms": "other ranks",
@@ -118,7 +120,12 @@ def sentence(table: pd.DataFrame) -> str:
         return "The trace has no steps."
     total = float(table["step_ms"].sum())
     percent = {part: 100 * float(table[part].sum()) / total for part in PARTS}
-    shares = [f"{percent[part]:.0f} % {word}" for part, word in _WORDS.items() if percent[part]]
+    off = 100 * float(table["off_processor_ms"].sum()) / total
+    words = _WORDS
+    if off >= _LEAST_OFF_PERCENT:
+        words = {"compute_ms": _WORDS["compute_ms"], "off": _OFF, **_WORDS}
+        percent |= {"off": off, "compute_ms": percent["compute_ms"] - off}
+    shares = [f"{percent[part]:.0f} % {word}" for part, word in words.items() if percent[part]]
     if waited := sum(percent[part] for part in _WAITED_FOR):
         each = [
             f"{percent[part]:.0f} % for {word}"
