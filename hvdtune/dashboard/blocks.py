@@ -59,7 +59,9 @@ def quantity(key: str, value: float, explanation: str = "") -> Component:
         [
             html.A(QUANTITIES[key].title, href=f"/definitions#{key}", className="card-title"),
             html.Div(in_words(key, value), className="card-value"),
-            html.Div(explanation or QUANTITIES[key].unit, className="card-note"),
+            html.Div(
+                explanation or f"{QUANTITIES[key].unit}, mean of all ranks", className="card-note"
+            ),
         ],
         className="card",
         **about,

@@ -158,7 +158,7 @@ def test_a_page_whose_answers_take_longer_than_its_ticks_goes_on(browser, monkey
         pytest.param(
             Training([10.0, 14.0]),
             r"Rank 1 computes longer .*\. It costs 4\.00 ms per step \(.*\);"
-            r" seen directly\. Remedy: give it less work .*, on alpha\.",
+            r" seen directly\. Remedy: give rank 1 less work .* on alpha\.",
             id="found",
         ),
         pytest.param(Training([10.0]), r"No bottleneck has been found in \d+ steps\.", id="none"),

@@ -51,6 +51,9 @@ _KERNEL_HEADERS = {
     "median_ms": "Median (ms)",
     "percent": "% of all kernels and copies",
 }
+_NO_SUM = (
+    "The costs of several findings do not add up: each is what would be gained if it alone went."
+)
 _PAGES = {
     "tiny-buckets": "/fusion",
     "long-cycle": "/fusion",
@@ -206,7 +209,11 @@ def _findings(run: RunView, place: PageAddress) -> Component:
         className="findings",
     )
     return section(
-        "Findings", html.Div(table, className="scroll"), *_notes(run.answer), name="findings"
+        "Findings",
+        html.Div(table, className="scroll"),
+        *([html.P(_NO_SUM, className="hint")] if len(rows) > 1 else []),
+        *_notes(run.answer),
+        name="findings",
     )
 
 
@@ -276,6 +283,8 @@ def _step_cards(run: RunView) -> list[Component]:
 def _clock_card(run: RunView) -> Component:
     fits = run.trace.meta.get("clock", {}).values()
     residuals = [float(fit["residual_us"]) for fit in fits if fit.get("samples")]
+    if residuals and len(hosts_of(run.trace)) == 1:
+        return card("Clocks", "one", "all ranks are on one host")
     if residuals:
         return card("Clocks agree to", f"{max(residuals):,.1f} us", "the largest residual of ranks")
     alone = len(run.ranks) < 2

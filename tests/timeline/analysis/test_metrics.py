@@ -122,7 +122,7 @@ def test_the_straggler_is_named_with_its_cost_and_reason(
     assert worst["excess_ms"] == pytest.approx(excess_ms)
     assert worst["cost_ms_per_step"] == pytest.approx(cost_ms)
     assert "Rank 1 is the last in 100 % of steps" in stragglers.sentence(table)
-    assert f"they would be {cost_ms:.2f} ms shorter" in stragglers.sentence(table)
+    assert f"all steps would be {cost_ms:.2f} ms shorter" in stragglers.sentence(table)
     assert f"Mostly, it {it}" in stragglers.sentence(table)
 
 
@@ -176,7 +176,7 @@ def test_efficiency_is_the_product_of_its_factors() -> None:
     table = efficiency.table(steps)
     shares = [100 * 13.7 / 18.3, 100 * 13.7 / 17.2, 100.0, 100 * 17.2 / 18.3]
     assert table["percent"].tolist() == pytest.approx(shares)
-    assert "load balance (80 %) is the largest loss" in efficiency.sentence(table)
+    assert "the lowest factor is load balance (80 %)." in efficiency.sentence(table)
 
 
 def test_the_critical_path_goes_through_the_slowest_rank() -> None:

@@ -87,7 +87,8 @@ def _cold_cache(evidence: TraceEvidence) -> Iterator[TraceFinding]:
         evidence=(
             f"{counted(names, 'name')} in {len(evidence.busy):,} steps; {again:.0f} % of "
             f"announcements repeat",
-            f"responses alone take {per_step.mean():.2f} ms per step where they are last",
+            f"the rank that has its responses last waits {per_step.mean():.2f} ms per step for "
+            "nothing else",
             *_processor_evidence(lacks),
         ),
         remedy=remedy,
@@ -109,7 +110,10 @@ def cache_remedy(setting: Mapping[str, Any], names: Sequence[str], again: float)
     if by_torch:  # these are called otherwise in the timeline, by names that repeat sooner
         room = max(room, _NAMES_OF_TORCH)
     if not setting.get("cache_enabled", True):
-        return f"--cache-capacity {max(room, 1024)}: the response cache is off", "cache_enabled"
+        text = (
+            f"switch the response cache, which is off, on with --cache-capacity {max(room, 1024)}"
+        )
+        return text, "cache_enabled"
     if capacity < room and (by_torch or again >= FEW_HITS_PERCENT):
         return f"--cache-capacity {room} instead of {capacity}", "cache_capacity"
     if by_torch:
@@ -141,8 +145,10 @@ def _processors_taken_ms(
 def _processor_evidence(lacks: NDArray[np.float64]) -> list[str]:
     if not lacks.any():
         return []
-    text = f"scripts wait {lacks.mean():.2f} ms per step for a processor that announcing occupies"
-    return [text]
+    return [
+        "announcing in full keeps processors busy, for which scripts wait "
+        f"{lacks.mean():.2f} ms per step"
+    ]
 
 
 def _different_order(evidence: TraceEvidence) -> Iterator[TraceFinding]:

@@ -149,7 +149,7 @@ def _flat(evidence: TraceEvidence) -> Iterator[TraceFinding]:
             f"{100 * share:.0f} % of the time in buckets is exchanges between hosts",
             f"reduced within hosts first, {crossing:.1f} times fewer bytes cross a host's link",
         ),
-        remedy="--hierarchical-allreduce",
+        remedy="let ranks of a host add up first, and one of them send: --hierarchical-allreduce",
         knob="hierarchical_allreduce",
         confidence="medium",
     )

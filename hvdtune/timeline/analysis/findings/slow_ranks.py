@@ -18,6 +18,7 @@ from hvdtune.timeline.analysis.findings.finding import (
 Floats = NDArray[np.float64]
 
 MOST_OF_IT = 0.7  # a rank is named when removing its part alone saves this share
+_CLEARLY_MORE = 1.5  # of what the others have, in the middle
 _IS_LONG = 0.05  # of a step
 _RARELY = 0.25  # of all steps
 _OF_FEW_STEPS = 90.0  # percent in which a rank is to be the last: in half of them all are by chance
@@ -51,7 +52,7 @@ _PARTS = (
         "gc_ms",
         "gc-pauses",
         "collects garbage",
-        "call gc.freeze() after set-up and gc.disable(), or gc.collect() in one step on all ranks",
+        "call gc.freeze() after set-up and gc.disable(), or let all ranks collect in the same step",
         may_be_rare=True,
     ),
     _BusyPart(
@@ -140,6 +141,8 @@ def _named_part(
 ) -> Iterator[TraceFinding]:
     gone = saved(busy, spent)
     culprit = _culprit(busy, spent, gone)
+    if part.kind == "oversubscribed" and culprit is not None and not _has_more(spent, culprit):
+        culprit = None
     waited = _waited_for_processors(evidence, part, spent)
     long = np.where(gone > _IS_LONG * evidence.step_ms, gone, 0.0)
     pauses = part.may_be_rare and np.count_nonzero(long) <= _RARELY * len(long)
@@ -157,21 +160,20 @@ def _named_part(
     evidence_text = [
         f"mean of each rank: {_per_rank(means, ranks)} ms per step "
         f"({part.column.removesuffix('_ms').replace('_', ' ')})",
-        "a step is as long as its slowest rank takes: without it, steps would be "
+        "the slowest rank of each step sets its length: without that time, steps would be "
         f"{gone.mean():.2f} ms shorter",
         f"it takes more than 5 % of the step in {hit:.0f} % of {len(busy):,} steps",
     ]
     if pauses and np.count_nonzero(long):
         evidence_text[-1] = (
             f"{np.count_nonzero(long):,} of {len(busy):,} steps are longer by it, "
-            f"{long[long > 0].mean():.1f} ms each; the interval is that of so few"
+            f"{long[long > 0].mean():.1f} ms each; since they are few, the interval is wide"
         )
     if waited.any():
         evidence_text.append(
-            "the runtime's threads need the same processors: if they lack one as often as the "
-            f"scripts do, {waited.mean():.2f} ms of the {evidence.blocked.mean():.2f} ms that even "
-            "the rank that waits least waits for communication are saved, too: "
-            f"{(gone + waited).mean():.2f} ms together"
+            "communication would take about "
+            f"{waited.mean():.2f} ms less, too, if the runtime's threads lack a processor as often "
+            "as the scripts"
         )
     yield TraceFinding(
         kind=part.kind,
@@ -179,7 +181,7 @@ def _named_part(
         cost=cost,
         summary=f"{who} {part.noun}",
         evidence=tuple(evidence_text),
-        remedy=f"{part.remedy}, on {who}" if named else part.remedy,
+        remedy=f"on {who}: {part.remedy}" if named else part.remedy,
         # What communication lacks is not recorded but concluded.
         confidence="medium" if waited.mean() > gone.mean() else "high",
     )
@@ -215,6 +217,12 @@ def _culprit(busy: Floats, spent: Floats, gone: Floats) -> int | None:
     best = int(alone.argmax())
     second = float(np.sort(alone)[-2])
     return best if alone[best] >= MOST_OF_IT * gone.mean() and second < alone[best] / 2 else None
+
+
+def _has_more(spent: Floats, rank: int) -> bool:
+    """Whether a rank has clearly more of a part than the others, and not only the longest steps."""
+    means = spent.mean(axis=0)
+    return bool(means[rank] >= _CLEARLY_MORE * np.median(np.delete(means, rank)))
 
 
 def _steady_excess(busy: Floats) -> Floats:
@@ -259,21 +267,22 @@ def _slow_rank(
         cost=cost,
         summary=f"rank {rank} {why} and the others wait for it",
         evidence=(
-            f"busy (not waiting): {_per_rank(np.median(busy, axis=0), ranks)} ms (median)",
+            f"the rest of busy time: {_per_rank(np.median(busy, axis=0), ranks)} ms (median), "
+            "without input, garbage collection, checkpoints and lost processor time",
             f"it is last in {often:.0f} % of {len(busy):,} steps",
             *_processor_evidence(evidence, ranks),
             *crowded,
         ),
-        remedy=_REMEDIES[kind].format(host=_host(evidence, rank)),
+        remedy=_REMEDIES[kind].format(rank=rank, host=_host(evidence, rank)),
         confidence=confidence,
     )
 
 
 _REMEDIES = {
-    "slow-compute": "give it less work per step (batch, sequence length), or check the clock, "
-    "temperature and neighbours of its processor or device{host}",
-    "slow-elsewhere": "see what its script waits for between collectives (input, a lock, a "
-    "device): py-spy dump, or hvd.span(...) around the suspects{host}",
+    "slow-compute": "give rank {rank} less work per step (batch, sequence length), or check the "
+    "clock, temperature and neighbours of its processor or device{host}",
+    "slow-elsewhere": "see what the script of rank {rank}{host} waits for between collectives "
+    "(input, a lock, a device): py-spy dump, or hvd.span(...) around the suspects",
 }
 
 
@@ -344,4 +353,4 @@ def _per_rank(values: Floats, ranks: list[int]) -> str:
 
 def _host(evidence: TraceEvidence, rank: int) -> str:
     host = evidence.job.hosts.get(rank)
-    return f", on {host}" if host else ""
+    return f" on {host}" if host else ""

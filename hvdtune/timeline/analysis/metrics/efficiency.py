@@ -41,7 +41,6 @@ def sentence(table: pd.DataFrame) -> str:
     whole, parts = table.iloc[0], table.iloc[1:]
     worst = parts.sort_values("percent").iloc[0]
     return (
-        f"Ranks are busy (not waiting) in {whole['percent']:.0f} % of their time; "
-        f"{worst['factor']} "
-        f"({worst['percent']:.0f} %) is the largest loss."
+        f"Ranks do not wait for communication in {whole['percent']:.0f} % of their time; "
+        f"the lowest factor is {worst['factor']} ({worst['percent']:.0f} %)."
     )

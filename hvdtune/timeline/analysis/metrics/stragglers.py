@@ -87,9 +87,9 @@ def sentence(table: pd.DataFrame) -> str:
         return "A single rank waits for no other."
     worst = table.iloc[0]
     return (
-        f"Rank {worst['rank']} is the last in {worst['late_percent']:.0f} % of steps; they would "
-        f"be {worst['cost_ms_per_step']:.2f} ms shorter (mean) were it busy no longer than the "
-        f"next rank. Mostly, it {_IT[worst['reason']]}."
+        f"Rank {worst['rank']} is the last in {worst['late_percent']:.0f} % of steps; all steps "
+        f"would be {worst['cost_ms_per_step']:.2f} ms shorter (mean) were it busy no longer than "
+        f"the next rank. Mostly, it {_IT[worst['reason']]}."
     )
 
 
