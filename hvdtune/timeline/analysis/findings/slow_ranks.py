@@ -141,7 +141,7 @@ def _named_part(
 ) -> Iterator[TraceFinding]:
     gone = saved(busy, spent)
     culprit = _culprit(busy, spent, gone)
-    if part.kind == "oversubscribed" and culprit is not None and not _has_more(spent, culprit):
+    if culprit is not None and not _has_more(spent, culprit):
         culprit = None
     waited = _waited_for_processors(evidence, part, spent)
     long = np.where(gone > _IS_LONG * evidence.step_ms, gone, 0.0)

@@ -129,7 +129,8 @@ def why(trace: Trace, job: JobMetadata, steps: pd.DataFrame | None = None) -> An
     found += idle_gpus.find(trace, evidence, found)
     found.sort(key=lambda finding: -finding.cost.mean)
     notes = [*_notes(trace, job, sees_gpus=evidence.sees_gpus)]
-    lost_ms = sum(row.cost.mean for row in found if row.kind == "oversubscribed")
+    told_ms = (row.cost.mean for row in found if row.kind == "oversubscribed")
+    lost_ms = max(float(slow_ranks.lacks_processor_ms(evidence).mean()), *told_ms, 0.0)
     if kept := _apart_from_crowding(found, lost_ms):
         if len(kept) < len(found):
             notes.append(_CROWDED.format(UNRECORDED * lost_ms))
