@@ -21,13 +21,13 @@ from hvdtune.timeline.model.counters import Counter, Counters
 from hvdtune.timeline.model.intervals import union
 from hvdtune.timeline.model.ordering import time_order
 from hvdtune.timeline.model.other_slices import OtherSlices
-from hvdtune.timeline.model.schema import COLLECTIVES, KIND_NAMES, WAITS, Ints, Spans
+from hvdtune.timeline.model.schema import COLLECTIVES, KIND_NAMES, OF_OPERATIONS, Ints, Spans
 from hvdtune.timeline.model.slices import KIND_TEXTS
 
 # Lane -> kinds of events in it, top to bottom.
 LANES: dict[str, tuple[str, ...]] = {
     "compute": (),  # what is left of steps, and what the script says it does
-    "wait": WAITS,
+    "wait": OF_OPERATIONS,
     "negotiate": ("NEGOTIATE",),
     "queue": ("QUEUE",),
     "pack": ("PACK",),

@@ -40,26 +40,48 @@ def write_profiles(folder: Path, *, collectives: bool = True) -> Path:
     return folder
 
 
-def write_timelines(folder: Path, *, waits_from_ms: int = 5) -> Path:
-    """hvdtune's recordings of the same: buckets run on the GPU, whose stream waits for them."""
+def write_timelines(
+    folder: Path,
+    *,
+    waits_from_ms: int = 5,
+    marked_every_ms: int = STEP_MS,
+    ended: int = STEPS,
+    seen: int = RANKS,
+    lacks_us: int = 0,
+) -> Path:
+    """hvdtune's recordings of the same: buckets run on the GPU, whose stream waits for them.
+
+    Args:
+        folder: where to.
+        waits_from_ms: when the stream comes to its wait, within a step of the GPU.
+        marked_every_ms: how long a step takes the script, which may be ahead of the GPU.
+        ended: of so many steps the bucket ends while it is recorded.
+        seen: of so many ranks the waits of streams are recorded.
+        lacks_us: of each step, in which the script could run and had no processor; so long it ran.
+    """
     ms = 10**6
     for rank in range(RANKS):
         records = []
         for step in range(STEPS):
-            at = STEP_MS * step * ms
+            at, marked = STEP_MS * step * ms, marked_every_ms * step * ms
             key = {"bucket": step + 1, "seq": step, "name": 1}
+            cpu = {"arg": lacks_us, "bucket": lacks_us}
             records += [
-                rank_files.record("STEP", at, at + STEP_MS * ms, seq=step + 3),
-                rank_files.record("NEGOTIATE", at + ms, at + 2 * ms, arg=1, **key),
-                rank_files.record("ENQUEUE_WAIT", at + ms, at + 2 * ms),
-                rank_files.record(
-                    "STREAM_WAIT", at + waits_from_ms * ms, at + 8 * ms, bucket=step + 1
-                ),
+                rank_files.record("STEP", marked, marked + marked_every_ms * ms, seq=step, **cpu),
+                rank_files.record("NEGOTIATE", marked, marked + ms, arg=1, **key),
+                rank_files.record("ENQUEUE_WAIT", marked, marked + ms),
+            ]
+            if step >= ended:
+                continue
+            records += [
                 rank_files.record("ALLREDUCE", at + 4 * ms, at + 8 * ms, arg=4096, **key),
                 rank_files.record(
                     "BUCKET", at + 4 * ms, at + 8 * ms, bucket=step + 1, seq=1, arg=4096
                 ),
             ]
+            waits = (at + waits_from_ms * ms, at + 8 * ms)
+            if rank < seen:
+                records.append(rank_files.record("STREAM_WAIT", *waits, bucket=step + 1))
         when = {"unix_ns": _ORIGIN_UNIX_NS, "monotonic_ns": 0}
         rank_files.rank_file(folder, rank, records, size=RANKS, **when)
     return folder

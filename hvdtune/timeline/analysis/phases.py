@@ -53,9 +53,9 @@ def step_table(trace: Trace) -> pd.DataFrame:
     gpus = device_spans.of_all(trace)
     parts = []
     for rank, own in breakdown.of_each_rank(trace.events):
-        marked = own[breakdown.of_kinds(own, ("STEP",))].sort_values("begin_ns")
-        begin, end = marked["begin_ns"].to_numpy(), marked["end_ns"].to_numpy()
-        bucket = breakdown.under_way(own, gpus.get(rank) if gpus else None)
+        gpu = gpus.get(rank) if gpus else None
+        marked, begin, end = breakdown.steps_of(own, gpu)
+        bucket = breakdown.under_way(own, gpu)
         columns = {
             "rank": np.full(len(marked), rank, np.int64),
             "step": marked["seq"].to_numpy(),

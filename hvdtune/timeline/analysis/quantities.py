@@ -72,7 +72,8 @@ QUANTITIES: Mapping[str, Quantity] = {
         "Waiting for buckets",
         "ms per step",
         "The part of waiting in which a bucket is under way: communication that no computing "
-        "hides.",
+        "hides. Where it is the streams of GPUs that wait, those of ranks that are early wait for "
+        "the others here: all ranks have announced, and the bucket is under way.",
         "exposed_ms",
     ),
     "communicating": Quantity(

@@ -13,6 +13,7 @@ from hvdtune.plural import counted
 from hvdtune.timeline.reading.inspection import InspectedFile, inspect
 
 _LAUNCH = re.compile(r"launch-([0-9]{1,9})")
+_MOST_NAMED = 4  # files beside recordings; of more their number is told
 _JOB = re.compile(r"rank-[0-9]+-job([0-9]{1,9})\.hvt")
 
 
@@ -110,6 +111,8 @@ def _look_into(folder: Path, found: TraceFiles) -> None:
     for place in (folder / "ranks", folder):
         if ranks := _rank_files(place) or _of_newest_launch(place, found):
             found.files += map(inspect, _of_newest_job(ranks, found))
+            if place == folder:
+                _tell_of_others(folder, found)
             return
     for pattern in ("*", "**/*"):
         paths = [path for path in sorted(folder.glob(pattern)) if path.name[0] != "."]
@@ -118,6 +121,20 @@ def _look_into(folder: Path, found: TraceFiles) -> None:
             found.files += files
             return
     raise UsageError(f"{folder} holds no trace")
+
+
+def _tell_of_others(folder: Path, found: TraceFiles) -> None:
+    """They may be of the same ranks, as torch.profiler's, or made of the same files."""
+    paths = [path for path in sorted(folder.glob("*")) if path.name[0] != "." and path.is_file()]
+    seen = [inspect(path, listed=True) for path in paths if path.suffix != ".hvt"]
+    others = [file.path.name for file in seen if file.error is None and file.kind != "recording"]
+    if others:
+        several = counted(len(others), "other file")
+        found.notes.append(
+            f"the recordings of ranks in {folder} were read; "
+            f"{', '.join(others) if len(others) <= _MOST_NAMED else several} there may be traces, "
+            "too: to open them together, name all files"
+        )
 
 
 def _rank_files(folder: Path, pattern: str = "*.hvt") -> list[Path]:

@@ -6,6 +6,7 @@ import pytest
 from hvdtune.timeline import open_trace
 from hvdtune.timeline.analysis.findings import why
 from hvdtune.timeline.analysis.metrics import breakdown, gpu, overlap
+from hvdtune.timeline.analysis.phases import summary
 from hvdtune.timeline.model.duplicate_ranks import files_of_ranks, in_two_files
 from hvdtune.timeline.model.job_metadata import job_metadata_of
 from hvdtune.timeline.reading.opening import open_light
@@ -187,6 +188,35 @@ def test_a_stream_that_comes_to_its_wait_late_waits_for_nothing(tmp_path):
     assert steps["blocked_ms"].tolist() == pytest.approx([0.0] * len(steps))
     assert overlap.table(steps)["hidden_percent"].tolist() == pytest.approx([100, 100])
     assert why(trace, job_metadata_of(trace)).verdict == "nothing"
+
+
+def test_steps_of_a_script_that_is_ahead_of_its_gpu_take_as_long_as_the_gpu_does(tmp_path):
+    trace = open_trace(gpu_recordings.write_timelines(tmp_path, marked_every_ms=1))
+    steps = breakdown.steady_steps(trace)
+    assert steps["step_ms"].tolist() == pytest.approx([10.0] * len(steps))
+    assert steps["exposed_ms"].tolist() == pytest.approx([3.0] * len(steps))
+    assert summary(trace)["step_ms_p50"] == pytest.approx(10.0)
+
+
+def test_steps_whose_buckets_do_not_end_in_the_recording_are_left_out(tmp_path):
+    trace = open_trace(gpu_recordings.write_timelines(tmp_path, ended=12))
+    assert breakdown.steady_steps(trace)["step"].max() == 11
+
+
+def test_where_the_stream_of_one_rank_is_not_recorded_nobody_is_blamed(tmp_path):
+    trace = open_trace(gpu_recordings.write_timelines(tmp_path, seen=1))
+    answer = why(trace, job_metadata_of(trace))
+    assert answer.missing == ("what the GPU's stream of rank 1 waits for is not in the trace",)
+
+
+def test_what_a_script_lacks_of_processors_is_no_part_of_what_gpus_communicate(tmp_path):
+    trace = open_trace(gpu_recordings.write_timelines(tmp_path, lacks_us=1500))
+    answer = why(trace, job_metadata_of(trace))
+    exposed, lacking = answer.findings
+    assert (exposed.kind, lacking.kind) == ("exposed-communication", "oversubscribed")
+    assert exposed.cost.mean == pytest.approx(3.0)
+    assert lacking.cost.mean == pytest.approx(1.5)
+    assert lacking.confidence == "low"
 
 
 def test_both_recordings_of_a_rank_are_no_two_files_of_it(tmp_path):

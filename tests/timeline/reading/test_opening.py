@@ -13,6 +13,8 @@ from hvdtune.timeline.analysis.findings import why
 from hvdtune.timeline.model.duplicate_ranks import files_of_ranks, in_two_files
 from hvdtune.timeline.model.job_metadata import job_metadata_of
 from hvdtune.timeline.model.slices import COLUMNS
+from hvdtune.timeline.reading.folders import find
+from tests.kit import gpu_recordings
 from tests.kit import rank_files as files
 from tests.kit.horovod_timeline import STEP_US, write_horovod_timeline
 from tests.kit.traces import ALL, KINETO, SPEEDSCOPE, event, rows, write
@@ -100,6 +102,15 @@ def test_other_files_of_a_folder_are_passed_over(tmp_path):
     assert len(model.slices) == 1
     assert [Path(file.path).name for file in model.files] == ["trace-of-1.json"]
     assert model.warnings == []
+
+
+def test_traces_beside_the_recordings_of_ranks_are_told_of(tmp_path):
+    gpu_recordings.write_timelines(tmp_path)
+    assert find([tmp_path]).notes == []
+    gpu_recordings.write_profiles(tmp_path, collectives=False)
+    (told,) = find([tmp_path]).notes
+    assert "profile_rank0.json, profile_rank1.json" in told
+    assert find(sorted(tmp_path.glob("*.*"))).notes == []
 
 
 def test_a_trace_of_a_folder_that_cannot_be_read_is_told(tmp_path):

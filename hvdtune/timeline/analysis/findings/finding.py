@@ -202,6 +202,11 @@ class TraceEvidence:
         return bool(self.steps["idle_ms"].notna().any())
 
     @cached_property
+    def is_of_streams(self) -> bool:
+        """Whether it was GPUs' streams that waited, and nothing else of GPUs was recorded."""
+        return not self.sees_gpus and bool((self.events["kind"] == "STREAM_WAIT").any())
+
+    @cached_property
     def busy(self) -> pd.DataFrame:
         return stragglers.busy_times(self.steps)
 

@@ -175,6 +175,11 @@ def _named_part(
             f"{waited.mean():.2f} ms less, too, if the runtime's threads lack a processor as often "
             "as the scripts"
         )
+    # What communication lacks is not recorded but concluded.
+    confidence: Confidence = "medium" if waited.mean() > gone.mean() else "high"
+    if evidence.is_of_streams:
+        confidence = "low"
+        evidence_text.append("where the script is ahead of its GPU, less of it is lost, or nothing")
     yield TraceFinding(
         kind=part.kind,
         ranks=named,
@@ -182,8 +187,7 @@ def _named_part(
         summary=f"{who} {part.noun}",
         evidence=tuple(evidence_text),
         remedy=f"on {who}: {part.remedy}" if named else part.remedy,
-        # What communication lacks is not recorded but concluded.
-        confidence="medium" if waited.mean() > gone.mean() else "high",
+        confidence=confidence,
     )
 
 
@@ -198,9 +202,10 @@ def processors_share(evidence: TraceEvidence) -> float:
     """Which share of communication is waiting for processors, if it is that of the scripts.
 
     Between hosts it waits for the network, and only the lack of a processor reaches its threads.
+    GPUs communicate without processors.
     """
     ran, lacking = evidence.part("ran_ms"), evidence.part("no_processor_ms")
-    if not ran.any() or len(set(evidence.job.hosts.values())) > 1:
+    if not ran.any() or len(set(evidence.job.hosts.values())) > 1 or evidence.is_of_streams:
         return 0.0
     return float(lacking.sum() / (lacking.sum() + ran.sum()))
 
@@ -282,7 +287,8 @@ _REMEDIES = {
     "slow-compute": "give rank {rank} less work per step (batch, sequence length), or check the "
     "clock, temperature and neighbours of its processor or device{host}",
     "slow-elsewhere": "see what the script of rank {rank}{host} waits for between collectives "
-    "(input, a lock, a device): py-spy dump, or hvd.span(...) around the suspects",
+    "(input, a lock, a device): py-spy dump, hvd.span(...) around the suspects, or torch.profiler "
+    "for its GPU",
 }
 
 

@@ -7,6 +7,7 @@ from typing import Any, Literal
 import pandas as pd
 
 from hvdtune.plural import counted
+from hvdtune.timeline.analysis import device_spans
 from hvdtune.timeline.analysis.arrivals import Arrivals, arrivals_of, sentence
 from hvdtune.timeline.analysis.findings import (
     buckets,
@@ -244,8 +245,24 @@ def _missing(trace: Trace, job: JobMetadata) -> Iterator[str]:
         yield _NO_COLLECTIVES
     elif len(job.ranks) > 1 and events.loc[kinds == "NEGOTIATE", "rank"].nunique() < len(job.ranks):
         yield "not every rank's announcements are in the trace, so nobody can tell who was late"
+    if unseen := _unseen_streams(trace):
+        yield unseen
     if job.dropped > MANY_DROPPED * len(events):
         yield f"of the records {job.dropped:,} were dropped, so that {len(events):,} are left"
+
+
+def _unseen_streams(trace: Trace) -> str:
+    """Which ranks do not say what their GPU's stream waits for though there is one; "": none."""
+    events = trace.events
+    kinds = events["kind"]
+    if not kinds.isin(("STREAM_WAIT", "ENQUEUE_WAIT")).any() or device_spans.of_all(trace):
+        return ""
+    with_steps = set(events.loc[kinds == "STEP", "rank"].unique().tolist())
+    unseen = sorted(with_steps - set(events.loc[kinds == "STREAM_WAIT", "rank"].unique().tolist()))
+    if not unseen:
+        return ""
+    which = f"rank {unseen[0]}" if len(unseen) == 1 else f"{len(unseen)} ranks"
+    return f"what the GPU's stream of {which} waits for is not in the trace"
 
 
 def _notes(trace: Trace, job: JobMetadata, *, sees_gpus: bool) -> Iterator[str]:
@@ -268,8 +285,8 @@ def _notes(trace: Trace, job: JobMetadata, *, sees_gpus: bool) -> Iterator[str]:
         yield "when the script waited is not recorded; it was inferred from announcements"
     if (kinds == "STREAM_WAIT").any():
         yield (
-            "what GPUs compute is not recorded, so what one is idle for counts as busy time, but "
-            "for its waits for buckets; torch.profiler's recordings of the same steps would tell"
+            "what GPUs compute is not recorded, so the time in which a GPU is idle counts as busy, "
+            "but for its waits for buckets; recordings of torch.profiler beside it would tell"
         )
 
 

@@ -91,7 +91,8 @@ def table(
         gpus: see `device_spans.of_all`.
         from_waits: a step begins and ends where its last wait for operations does, instead of where
             the script marks it. There ranks meet; what one does between that and its mark makes the
-            others wait in their next step.
+            others wait in their next step. Steps of GPUs whose streams wait are cut so in any case:
+            a script may mark its steps long before the GPU comes to them.
 
     Returns:
         Columns rank, step, begin_ns, end_ns, step_ms; blocked_ms (in which it waited for
@@ -214,14 +215,13 @@ def _of_rank(
     *,
     from_waits: bool,
 ) -> pd.DataFrame:
-    steps = own[of_kinds(own, ("STEP",))].sort_values("begin_ns")
-    begin, end = steps["begin_ns"].to_numpy(), steps["end_ns"].to_numpy()
+    steps, begin, end = steps_of(own, gpu)
     if len(begin) == 0:
         return pd.DataFrame(columns=list(COLUMNS))
     announced = asked[asked["rank"] == rank]
     lacking = announced["begin_ns"].to_numpy(), announced["all_ns"].to_numpy()
     waits = waits_of(own)
-    if from_waits:
+    if from_waits and not _is_of_streams(own, gpu):
         begin, end = _cut_at_waits(begin, end, np.sort(waits[1]))
     blocked, bucket = waiting(own, gpu)
 
@@ -336,6 +336,53 @@ def _cut_at_waits(begin: Ints, end: Ints, waited: Ints) -> Spans:
     no = np.zeros(1, bool)
     moved = np.where(np.concatenate((follows, no)) | np.concatenate((no, follows)), moved, end)
     return np.concatenate((begin[:1], np.where(follows, moved[:-1], begin[1:]))), moved
+
+
+def steps_of(own: pd.DataFrame, gpu: DeviceSpans | None) -> tuple[pd.DataFrame, Ints, Ints]:
+    """The steps of a rank as its script marks them, or where its GPU's stream waits, as its GPU
+    comes to the end of their buckets.
+
+    Args:
+        own, gpu: as of `waiting`.
+
+    Returns:
+        The STEP events in order, their begins and ends.
+    """
+    steps = own[of_kinds(own, ("STEP",))].sort_values("begin_ns")
+    begin, end = steps["begin_ns"].to_numpy(), steps["end_ns"].to_numpy()
+    if len(begin) == 0 or not _is_of_streams(own, gpu):
+        return steps, begin, end
+    known, begin, end = _cut_on_gpu(own, begin, end)
+    return steps[known], begin, end
+
+
+def _is_of_streams(own: pd.DataFrame, gpu: DeviceSpans | None) -> bool:
+    return gpu is None and bool(of_kinds(own, ("STREAM_WAIT",)).any())
+
+
+def _cut_on_gpu(own: pd.DataFrame, begin: Ints, end: Ints) -> tuple[NDArray[np.bool_], Ints, Ints]:
+    """Steps from the end of one's last bucket to that of the next one's.
+
+    Args:
+        own: the events of a rank.
+        begin, end: as its script marks them, in order.
+
+    Returns:
+        Of which steps the trace has all buckets, and those of the one before; begins and ends of
+        these.
+    """
+    asked = own[of_kinds(own, ("NEGOTIATE",))]
+    at = asked["begin_ns"].to_numpy()
+    step = np.searchsorted(begin, at, side="right") - 1
+    inside = (step >= 0) & (at < end[step])
+    buckets = own[of_kinds(own, ("BUCKET",))].drop_duplicates("bucket").set_index("bucket")
+    done = buckets["end_ns"].reindex(asked["bucket"]).fillna(np.inf).to_numpy(np.float64)
+    last = np.full(len(begin), -np.inf)
+    np.maximum.at(last, step[inside], done[inside])
+    last[np.isinf(last)] = np.nan  # nothing was announced, or a bucket's end is not recorded
+    before = np.concatenate((np.full(1, np.nan), last[:-1]))
+    known = last > before
+    return known, before[known].astype(np.int64), last[known].astype(np.int64)
 
 
 def waits_of(own: pd.DataFrame) -> Spans:
