@@ -11,8 +11,11 @@ using namespace fake_gpu_tests;
 
 namespace {
 
-// Runs each rank in a process of its own; returns how they ended, as waitpid says it.
-std::vector<int> run_processes(int ranks, const std::function<bool(int)>& body) {
+// Runs each rank in a process of its own; returns how they ended, as waitpid says it. Calls
+// `when_forked` here once all are there.
+std::vector<int> run_processes(
+    int ranks, const std::function<bool(int)>& body,
+    const std::function<void()>& when_forked = [] {}) {
   std::vector<pid_t> children;
   for (int rank = 0; rank < ranks; ++rank) {
     const pid_t child = ::fork();
@@ -23,6 +26,7 @@ std::vector<int> run_processes(int ranks, const std::function<bool(int)>& body) 
     }
     children.push_back(child);
   }
+  when_forked();
   std::vector<int> ends;
   for (const pid_t child : children) {
     int status = -1;
@@ -49,17 +53,26 @@ TEST(processes_reduce_together) {
 
 TEST(a_process_killed_in_flight_leaves_the_others_waiting_until_they_abort) {
   const ncclUniqueId id = new_id();
-  const auto ends = run_processes(3, [&](int rank) {
+  int alive[2];  // a pipe that only the rank that is killed can still write to
+  CHECK_EQ(::pipe(alive), 0);
+  const auto keeps_nothing_open = [&] { ::close(alive[1]); };
+  const auto body = [&](int rank) {
+    if (rank != 1) keeps_nothing_open();
     ok(static_cast<CUresult>(fakeGpuSetFaults("kill rank=1 op=2")));
     Member member(id, 3, rank);
     member.allreduce();
     member.allreduce();
-    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    if (rank == 1) ::alarm(60);  // if nothing kills it
+    while (rank == 1) ::pause();
+    char nothing = 0;
+    const bool is_gone = ::read(alive[0], &nothing, 1) == 0;
     const bool waits = !member.is_idle() && state_of(member.comm) == ncclSuccess;
     ok(ncclCommAbort(member.comm));
     until([&] { return member.is_idle(); });
-    return waits && fakeGpuViolations(nullptr) == 0;
-  });
+    return is_gone && waits && fakeGpuViolations(nullptr) == 0;
+  };
+  const auto ends = run_processes(3, body, keeps_nothing_open);
+  ::close(alive[0]);
   CHECK_EQ(ends[0], 0);
   CHECK(WIFSIGNALED(ends[1]) && WTERMSIG(ends[1]) == SIGKILL);
   CHECK_EQ(ends[2], 0);
