@@ -72,7 +72,12 @@ def diff(first: Path, second: Path, *, as_json: bool) -> int:
     left, right = (breakdown.steady_steps(trace) for trace in traces)
     table = compare.of_steps(left, right)
     says = compare.sentence(table, {str(first): left, str(second): right})
+    notes = {
+        breakdown.note_of_unseen_gpus(trace.events, steps)
+        for trace, steps in zip(traces, (left, right), strict=True)
+    }
     warnings = [text for trace in traces for text in trace.warnings]
+    warnings += sorted(notes - {""})
     if as_json:
         print_json({"says": says, "rows": records(table), "warnings": warnings})
         return 0

@@ -10,6 +10,7 @@ from dash.development.base_component import Component
 from hvdtune.dashboard import timeline_view
 from hvdtune.dashboard.blocks import (
     GRAPH,
+    capitalized,
     drawn,
     grid,
     note,
@@ -25,6 +26,7 @@ from hvdtune.dashboard.runs import Runs
 from hvdtune.dashboard.shell import PageAddress
 from hvdtune.plural import counted
 from hvdtune.timeline.analysis import compare
+from hvdtune.timeline.analysis.metrics import breakdown
 
 PATH, TITLE = "/compare", "Compare"
 
@@ -153,7 +155,9 @@ def _compared(a: RunView, b: RunView, theme: str | None) -> list[Component]:
     left, right = a.steps, b.steps
     table = compare.of_steps(left, right)
     says = compare.sentence(table, {a.title: left, b.title: right})
-    shown = [note(says), _pictures((a, b), left, right, theme)]
+    unseen = {breakdown.note_of_unseen_gpus(run.trace.events, run.steps) for run in (a, b)} - {""}
+    about = [note(f"{capitalized(text)}.") for text in sorted(unseen)]
+    shown = [note(says), *about, _pictures((a, b), left, right, theme)]
     return shown if table.empty else [*shown, _parts(table, a, b)]
 
 

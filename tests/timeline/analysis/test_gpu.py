@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from hvdtune.cli.app import main
 from hvdtune.timeline import open_trace
 from hvdtune.timeline.analysis.findings import why
 from hvdtune.timeline.analysis.metrics import breakdown, gpu, overlap
@@ -178,7 +179,16 @@ def test_what_a_gpus_stream_waits_for_is_exposed_where_no_kernels_are_recorded(t
     answer = why(trace, job_metadata_of(trace))
     (exposed,) = answer.findings
     assert exposed.kind == "exposed-communication"
-    assert any(text.startswith("what GPUs compute is not recorded") for text in answer.notes)
+    unseen = breakdown.note_of_unseen_gpus(trace.events, whole)
+    assert unseen.startswith("what GPUs compute is not recorded") and unseen in answer.notes
+
+
+def test_a_comparison_says_that_what_gpus_compute_is_not_recorded(tmp_path, capsys):
+    for name in ("a", "b"):
+        (tmp_path / name).mkdir()
+        gpu_recordings.write_timelines(tmp_path / name)
+    assert main(["timeline", "diff", str(tmp_path / "a"), str(tmp_path / "b")]) == 0
+    assert "what GPUs compute is not recorded" in capsys.readouterr().err
 
 
 def test_a_stream_that_comes_to_its_wait_late_waits_for_nothing(tmp_path):

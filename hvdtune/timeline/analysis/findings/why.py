@@ -27,6 +27,7 @@ from hvdtune.timeline.analysis.findings.finding import (
     TraceFinding,
 )
 from hvdtune.timeline.analysis.findings.slow_ranks import UNRECORDED
+from hvdtune.timeline.analysis.metrics import breakdown
 from hvdtune.timeline.model.job_metadata import JobMetadata
 from hvdtune.timeline.model.schema import COLLECTIVES, WAITS
 from hvdtune.timeline.model.trace import Trace
@@ -129,7 +130,7 @@ def why(trace: Trace, job: JobMetadata, steps: pd.DataFrame | None = None) -> An
     found += exposed.find(evidence, found)
     found += idle_gpus.find(trace, evidence, found)
     found.sort(key=lambda finding: -finding.cost.mean)
-    notes = [*_notes(trace, job, sees_gpus=evidence.sees_gpus)]
+    notes = [*_notes(trace, job, evidence.steps)]
     told_ms = (row.cost.mean for row in found if row.kind == "oversubscribed")
     lost_ms = max(float(slow_ranks.lacks_processor_ms(evidence).mean()), *told_ms, 0.0)
     if kept := _apart_from_crowding(found, lost_ms):
@@ -265,7 +266,7 @@ def _unseen_streams(trace: Trace) -> str:
     return f"what the GPU's stream of {which} waits for is not in the trace"
 
 
-def _notes(trace: Trace, job: JobMetadata, *, sees_gpus: bool) -> Iterator[str]:
+def _notes(trace: Trace, job: JobMetadata, steps: pd.DataFrame) -> Iterator[str]:
     if job.size == 1:
         yield "a single rank has nobody to wait for"
     if job.settings > 1:
@@ -278,19 +279,14 @@ def _notes(trace: Trace, job: JobMetadata, *, sees_gpus: bool) -> Iterator[str]:
         yield f"clocks of hosts agree to {doubt:.1f} us (the largest residual of their alignment)"
     if not job.setting:
         yield "the setting is not in the trace, so knobs were not looked at"
-    if sees_gpus:
-        return
-    kinds = trace.events["kind"]
-    if not kinds.isin(WAITS).any():
+    unseen = steps["idle_ms"].isna().all()
+    if unseen and not trace.events["kind"].isin(WAITS).any():
         yield "when the script waited is not recorded; it was inferred from announcements"
-    if (kinds == "STREAM_WAIT").any():
-        yield (
-            "what GPUs compute is not recorded, so the time in which a GPU is idle counts as busy, "
-            "but for its waits for buckets; recordings of torch.profiler beside it would tell"
-        )
+    if note := breakdown.note_of_unseen_gpus(trace.events, steps):
+        yield note
 
 
-# Of these pairs the second is another sight of the first.
+# Of these pairs the second follows from the first.
 _EXPLAINS = (
     ("huge-late-tensor", "copy-bound"),
     ("tiny-buckets", "copy-bound"),

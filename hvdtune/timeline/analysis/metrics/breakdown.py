@@ -140,6 +140,21 @@ def sentence(table: pd.DataFrame) -> str:
     )
 
 
+def note_of_unseen_gpus(events: pd.DataFrame, steps: pd.DataFrame) -> str:
+    """Say so where GPUs' streams waited and what GPUs computed is not recorded; "" otherwise.
+
+    Args:
+        events: of the trace, see `schema.Trace`.
+        steps: of `table` or `steady_steps`.
+    """
+    if steps["idle_ms"].notna().any() or not (events["kind"] == "STREAM_WAIT").any():
+        return ""
+    return (
+        "what GPUs compute is not recorded, so the time in which a GPU is idle counts as busy, "
+        "but for its waits for buckets; recordings of torch.profiler beside it would tell"
+    )
+
+
 def steady_steps(trace: Trace) -> pd.DataFrame:
     """The steps that every page and command speaks of: `table` from wait to wait, and `steady`."""
     return steady(table(trace.events, device_spans.of_all(trace), from_waits=True))
