@@ -195,8 +195,13 @@ def _write(
         return 0
     for text in trace.warnings:
         warning(text)
-    info(f"{target}: {counted(len(trace.slices), 'slice')} of {counted(len(trace.files), 'file')}")
+    ranks = counted(len(_ranks(trace)), "rank")
+    info(f"{target}: {counted(len(trace.slices), 'slice')} of {ranks}")
     return 0
+
+
+def _ranks(trace: Trace) -> list[int]:
+    return sorted({int(rank) for rank in trace.slices["rank"].unique()})
 
 
 def _written(trace: Trace, target: Path) -> dict[str, Any]:
@@ -204,7 +209,7 @@ def _written(trace: Trace, target: Path) -> dict[str, Any]:
         "output": str(target),
         "files": [{"path": file.path, "format": file.format} for file in trace.files],
         "slices": len(trace.slices),
-        "ranks": sorted({int(rank) for rank in trace.slices["rank"].unique()}),
+        "ranks": _ranks(trace),
         "counts": trace.counts,
         "warnings": trace.warnings,
     }

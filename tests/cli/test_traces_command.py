@@ -77,7 +77,7 @@ def test_stats_warns_of_a_rank_in_two_files(limit, tmp_path, monkeypatch, capsys
 
 def test_merge_joins_the_ranks_of_a_folder(tmp_path, capsys):
     assert run("timeline", "merge", KINETO, "-o", tmp_path / "all.json.gz") == 0
-    assert "5,830 slices of 2 files" in capsys.readouterr().err
+    assert "5,830 slices of 2 ranks" in capsys.readouterr().err
     assert set(load(tmp_path / "all.json.gz").slices["rank"]) == {0, 1}
 
 

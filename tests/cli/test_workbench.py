@@ -124,7 +124,7 @@ def test_a_timeline_is_kept_as_recordings_and_merged_where_the_workbench_is(bare
     ]  # fmt: skip
     command[2:] = [bare.folder / name, "-o", bare.folder / "trace.json"]
     code, _, err = call(*command)
-    assert code == 0 and "slices of 1 file" in err
+    assert code == 0 and "slices of 2 ranks" in err
     assert (bare.folder / "trace.json").exists()
 
 
