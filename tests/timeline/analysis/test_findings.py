@@ -182,6 +182,13 @@ def test_a_crowded_host_makes_no_rank_slow(ranks: int) -> None:
     assert [accused(on_a_crowded_host(seed, ranks, 0.0)) for seed in range(12)] == [[]] * 12
 
 
+def test_a_cold_cache_is_told_on_a_crowded_host_but_not_called_sure() -> None:
+    cold = Training([40.0] * 2, no_processor_ms=[30.0] * 2, cached=False, response_ms=[0.0, 3.0])
+    crowded, found = ask(cold.trace()).findings
+    assert (crowded.kind, found.kind) == ("oversubscribed", "cold-cache")
+    assert found.cost.mean < 0.25 * crowded.cost.mean and found.confidence != "high"
+
+
 def test_a_slow_rank_is_named_on_a_crowded_host_too() -> None:
     found = [accused(on_a_crowded_host(seed, 2, 9.0)) for seed in range(8)]
     assert [[rank for rank, _ in each] for each in found] == [[0]] * 8

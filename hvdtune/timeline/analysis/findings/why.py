@@ -304,17 +304,19 @@ _CROWDED = (
 )
 # What scripts say that they do is known, however crowded the host is.
 _SAID = {"oversubscribed", "gc-pauses", "checkpoint-pauses"}
+# So is the setting, and what scripts announce and when, though what these cost is not sure.
+_KNOWN = {"tiny-buckets", "long-cycle", "cold-cache", "huge-late-tensor"}
 
 
 def _apart_from_crowding(found: list[TraceFinding], lost_ms: float) -> list[TraceFinding]:
-    """Findings that are more than what a lack of processors may cost beyond what is recorded.
+    """Findings that a lack of processors cannot be taken for: it may cost more than is recorded.
 
     What may as well be due to it is never sure.
     """
     return [
         _less_sure(row) if row.kind not in _SAID and row.cost.mean < lost_ms else row
         for row in found
-        if row.kind in _SAID or row.cost.mean >= UNRECORDED * lost_ms
+        if row.kind in _SAID | _KNOWN or row.cost.mean >= UNRECORDED * lost_ms
     ]
 
 
