@@ -8,7 +8,9 @@ import pytest
 from hvdtune.dashboard.data import open_run
 from hvdtune.dashboard.pages import query as query_page
 from hvdtune.dashboard.shell import PageAddress
+from hvdtune.timeline.analysis.overview import overview
 from hvdtune.timeline.analysis.query import query
+from hvdtune.workflows.traces import existing
 
 from .conftest import settle
 
@@ -38,6 +40,13 @@ def test_the_query_of_an_address_is_answered_and_another_becomes_part_of_it(visi
 def test_every_example_has_an_answer(run_folder, name):
     found = query(open_run(run_folder).whole_trace, query_page._EXAMPLES[name], query_page.LIMITS)
     assert len(found)
+
+
+def test_the_time_by_kind_is_what_stats_shows(run_folder):
+    found = query(open_run(run_folder).whole_trace, query_page._EXAMPLES["Time by kind"])
+    shown = {(row.rank, row.kind): row.busy_ms for row in overview(existing([run_folder])).kinds()}
+    for row in found.itertuples():
+        assert shown[row.rank, row.kind] == pytest.approx(row.ms, abs=0.001)
 
 
 @pytest.mark.parametrize(

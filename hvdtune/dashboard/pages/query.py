@@ -21,8 +21,14 @@ LIMITS = QueryLimits(rows=1_000, seconds=30, memory_mb=1_000)
 MOST_EVENTS = 2_000_000  # of a trace whose slices the server is to hold
 _EXAMPLES = {
     "Time by kind": (
-        "SELECT rank, kind, count(*) AS slices, round(sum(end_ns - begin_ns) / 1e6, 3) AS ms\n"
-        "FROM slices GROUP BY ALL ORDER BY ms DESC LIMIT 20"
+        "-- Slices overlap: what has ended later than this one begins counts once.\n"
+        "SELECT rank, kind, count(*) AS slices,\n"
+        "  round(sum(greatest(0, end_ns - greatest(begin_ns, coalesce(before_ns, begin_ns))))\n"
+        "    / 1e6, 3) AS ms\n"
+        "FROM (SELECT rank, kind, begin_ns, end_ns, max(end_ns) OVER (\n"
+        "    PARTITION BY rank, kind ORDER BY begin_ns, end_ns\n"
+        "    ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING) AS before_ns FROM slices)\n"
+        "GROUP BY ALL ORDER BY ms DESC LIMIT 20"
     ),
     "Longest slices": (
         "SELECT rank, name, tensor, begin_ns / 1e6 AS begin_ms,\n"
@@ -30,7 +36,8 @@ _EXAMPLES = {
         "FROM slices WHERE phase = 'X' ORDER BY ms DESC LIMIT 20"
     ),
     "Steps of each rank": (
-        "SELECT rank, count(*) AS steps, avg(step_ms) AS step_ms, avg(blocked_ms) AS wait_ms\n"
+        "SELECT rank, count(*) AS steps, avg(step_ms) AS step_ms,\n"
+        "  avg(blocked_ms) AS blocked_ms, avg(wait_ms) AS wait_ms\n"
         "FROM steps GROUP BY rank ORDER BY rank"
     ),
     "Columns of a table": "DESCRIBE slices",

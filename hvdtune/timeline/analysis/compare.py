@@ -12,11 +12,13 @@ from hvdtune.timeline.model.trace import Trace
 TITLE = "Differences"
 BLOCKS = 10  # neighbouring steps are alike, so they are counted as one
 
-_PARTS = (*breakdown.PARTS, "communicate_ms")
+_WHOLE = (breakdown.PARTS[0], "off_processor_ms", *breakdown.PARTS[1:])  # they add up to a step
+_PARTS = (*_WHOLE, "communicate_ms")
 # What people call the quantities. The parts of waiting are called as in `quantities.QUANTITIES`.
 TITLES = {
     "step": "Step time",
     "compute": "Computing",
+    "off_processor": "Off the processor",
     "input": "Waiting for input",
     "gc": "Collecting garbage",
     "checkpoint": "Writing checkpoints",
@@ -37,7 +39,8 @@ def table(a: Trace, b: Trace) -> pd.DataFrame:
         a, b: two traces, as read.
 
     Returns:
-        Columns quantity, a_ms and b_ms (means per step, over all ranks), change_ms (b - a) with its
+        Columns quantity (computing is apart from time off the processor where both traces tell
+        that), a_ms and b_ms (means per step, over all ranks), change_ms (b - a) with its
         95 % interval low_ms to high_ms (Welch, over blocks of neighbouring steps), percent (of a;
         NaN where that is zero), differs (the interval excludes zero). The interval is one over
         steps: two launches of the very same job may differ by more. There is no row where either
@@ -50,11 +53,22 @@ def of_steps(left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame:
     """Compare the steady steps of two breakdowns as `table` does."""
     if min(_step_count(left), _step_count(right)) < BLOCKS:
         return pd.DataFrame(columns=_COLUMNS)
+    left, right = _apart_from_computing((left, right))
     rows = [
         _row(part.removesuffix("_ms"), _mean(left, part), _mean(right, part))
         for part in ("step_ms", *_PARTS)
+        if part in left
     ]
     return pd.DataFrame(rows, columns=_COLUMNS)
+
+
+def _apart_from_computing(sides: tuple[pd.DataFrame, ...]) -> tuple[pd.DataFrame, ...]:
+    """Time off the processor is no computing, where both sides tell the two apart."""
+    if any(side["off_processor_ms"].isna().any() for side in sides):
+        return tuple(side.drop(columns="off_processor_ms") for side in sides)
+    return tuple(
+        side.assign(compute_ms=side["compute_ms"] - side["off_processor_ms"]) for side in sides
+    )
 
 
 def sentence(table: pd.DataFrame, sides: Mapping[str, pd.DataFrame]) -> str:
@@ -77,7 +91,7 @@ def sentence(table: pd.DataFrame, sides: Mapping[str, pd.DataFrame]) -> str:
     word = "longer" if step["change_ms"] > 0 else "shorter"
     text = f"Steps are {abs(step['percent']):.1f} % {word} in the second: {_change(step)}."
     # These add up to the step, so the change of one of them is the largest.
-    parts = table[(table["quantity"] + "_ms").isin(breakdown.PARTS)]
+    parts = table[(table["quantity"] + "_ms").isin(_WHOLE)]
     most = parts.loc[(parts["change_ms"] * np.sign(step["change_ms"])).idxmax()]
     doubt = "" if most["differs"] else ", which may be chance"
     title = TITLES[most["quantity"]].lower()

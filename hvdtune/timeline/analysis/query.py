@@ -44,6 +44,8 @@ def query(trace: Trace, sql: str, limits: QueryLimits | None = None) -> pd.DataF
         UsageError: DuckDB does not take the query, or it goes beyond the limits.
         HvdtuneError: DuckDB is not installed.
     """
+    if not sql.strip():
+        raise UsageError("the query is empty: write a SELECT")
     try:
         import duckdb
     except ImportError as error:

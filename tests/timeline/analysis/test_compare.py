@@ -24,6 +24,18 @@ def test_a_part_that_takes_longer_is_told_with_its_interval() -> None:
     assert "chance" not in says
 
 
+def test_a_sleep_is_told_as_time_off_the_processor_and_not_as_computing() -> None:
+    before = Training([10.0, 10.0]).trace()
+    after = Training([10.0, 16.0], asleep_ms=[0.0, 6.0]).trace()
+    table = compare.table(before, after)
+    rows = table.set_index("quantity")["change_ms"]
+    assert rows["compute"] == pytest.approx(0.0, abs=0.01)
+    assert rows["off_processor"] == pytest.approx(3.0, abs=0.01)  # the mean of both ranks
+    assert "off the processor" in " ".join(compare.shown(table)["quantity"]).lower()
+    unknown = compare.table(Training([10.0] * 2, ran=False).trace(), after)
+    assert "off_processor" not in set(unknown["quantity"])
+
+
 def test_the_part_that_changed_most_is_told_where_its_change_may_be_chance() -> None:
     rows = pd.DataFrame(
         [

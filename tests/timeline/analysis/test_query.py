@@ -15,6 +15,11 @@ from tests.kit.synthetic import Training
 TRACE = Training([10.0, 14.0]).trace()
 
 
+def test_an_empty_query_is_called_so():
+    with pytest.raises(UsageError, match="the query is empty: write a SELECT"):
+        query(Training([4.0, 5.0]).trace(), " ")
+
+
 def test_without_duckdb_there_is_one_sentence(monkeypatch):
     monkeypatch.setitem(sys.modules, "duckdb", None)
     with pytest.raises(HvdtuneError, match=r"pip install 'hvdtune\[query\]'"):

@@ -86,7 +86,7 @@ class Answer:
         """For JSON."""
         return {
             "verdict": self.verdict,
-            "step_ms": round(self.step_ms, 4),
+            "step_ms": round(self.step_ms, 4) if self.step_ms else None,
             "steps": self.steps,
             "ranks": list(self.ranks),
             "findings": [finding.row() for finding in self.findings],
