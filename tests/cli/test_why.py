@@ -118,6 +118,14 @@ def test_a_rank_in_two_files_is_named_with_them(capsys, slow, monkeypatch, words
     assert not Path("both.json").exists()
 
 
+def test_a_step_time_that_is_not_known_is_null(capsys, tmp_path):
+    write_chrome(Training([10.0, 14.0], steps=3).trace(), tmp_path / "short.json")
+    code, out, _ = call(capsys, "why", "--json", tmp_path / "short.json")
+    document = json.loads(out)
+    assert (code, document["verdict"]) == (5, "incomplete")
+    assert document["step_ms"] is None and document["steps"] == 0
+
+
 def test_a_rank_with_a_step_twice_makes_a_trace_incomplete(capsys, tmp_path):
     trace = Training([10.0, 14.0]).trace()
     twice = tmp_path / "twice.json"

@@ -44,6 +44,7 @@ def test_every_example_has_an_answer(run_folder, name):
 
 def test_the_time_by_kind_is_what_stats_shows(run_folder):
     found = query(open_run(run_folder).whole_trace, query_page._EXAMPLES["Time by kind"])
+    assert len(found)
     shown = {(row.rank, row.kind): row.busy_ms for row in overview(existing([run_folder])).kinds()}
     for row in found.itertuples():
         assert shown[row.rank, row.kind] == pytest.approx(row.ms, abs=0.001)

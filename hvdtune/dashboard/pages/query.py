@@ -21,7 +21,7 @@ LIMITS = QueryLimits(rows=1_000, seconds=30, memory_mb=1_000)
 MOST_EVENTS = 2_000_000  # of a trace whose slices the server is to hold
 _EXAMPLES = {
     "Time by kind": (
-        "-- Slices overlap: what has ended later than this one begins counts once.\n"
+        "-- Slices overlap: time that several cover counts once.\n"
         "SELECT rank, kind, count(*) AS slices,\n"
         "  round(sum(greatest(0, end_ns - greatest(begin_ns, coalesce(before_ns, begin_ns))))\n"
         "    / 1e6, 3) AS ms\n"

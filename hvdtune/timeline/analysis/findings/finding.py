@@ -199,12 +199,12 @@ class TraceEvidence:
     @property
     def sees_gpus(self) -> bool:
         """Whether the GPUs of all ranks were recorded."""
-        return bool(self.steps["idle_ms"].notna().any())
+        return breakdown.sees_gpus(self.steps)
 
     @cached_property
     def is_of_streams(self) -> bool:
         """Whether it was GPUs' streams that waited, and nothing else of GPUs was recorded."""
-        return not self.sees_gpus and bool((self.events["kind"] == "STREAM_WAIT").any())
+        return breakdown.is_only_of_streams(self.events, self.steps)
 
     @cached_property
     def busy(self) -> pd.DataFrame:

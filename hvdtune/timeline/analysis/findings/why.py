@@ -130,7 +130,7 @@ def why(trace: Trace, job: JobMetadata, steps: pd.DataFrame | None = None) -> An
     found += exposed.find(evidence, found)
     found += idle_gpus.find(trace, evidence, found)
     found.sort(key=lambda finding: -finding.cost.mean)
-    notes = [*_notes(trace, job, evidence.steps)]
+    notes = [*_notes(trace, job, evidence)]
     told_ms = (row.cost.mean for row in found if row.kind == "oversubscribed")
     lost_ms = max(float(slow_ranks.lacks_processor_ms(evidence).mean()), *told_ms, 0.0)
     if kept := _apart_from_crowding(found, lost_ms):
@@ -266,7 +266,7 @@ def _unseen_streams(trace: Trace) -> str:
     return f"what the GPU's stream of {which} waits for is not in the trace"
 
 
-def _notes(trace: Trace, job: JobMetadata, steps: pd.DataFrame) -> Iterator[str]:
+def _notes(trace: Trace, job: JobMetadata, evidence: TraceEvidence) -> Iterator[str]:
     if job.size == 1:
         yield "a single rank has nobody to wait for"
     if job.settings > 1:
@@ -279,10 +279,9 @@ def _notes(trace: Trace, job: JobMetadata, steps: pd.DataFrame) -> Iterator[str]
         yield f"clocks of hosts agree to {doubt:.1f} us (the largest residual of their alignment)"
     if not job.setting:
         yield "the setting is not in the trace, so knobs were not looked at"
-    unseen = steps["idle_ms"].isna().all()
-    if unseen and not trace.events["kind"].isin(WAITS).any():
+    if not evidence.sees_gpus and not trace.events["kind"].isin(WAITS).any():
         yield "when the script waited is not recorded; it was inferred from announcements"
-    if note := breakdown.note_of_unseen_gpus(trace.events, steps):
+    if note := breakdown.note_of_unseen_gpus(trace.events, evidence.steps):
         yield note
 
 
@@ -309,7 +308,7 @@ _KNOWN = {"tiny-buckets", "long-cycle", "cold-cache", "huge-late-tensor"}
 
 
 def _apart_from_crowding(found: list[TraceFinding], lost_ms: float) -> list[TraceFinding]:
-    """Findings that a lack of processors cannot be taken for: it may cost more than is recorded.
+    """Leave out what may be nothing but a lack of processors, which may cost more than is recorded.
 
     What may as well be due to it is never sure.
     """

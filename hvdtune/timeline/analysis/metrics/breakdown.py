@@ -140,6 +140,16 @@ def sentence(table: pd.DataFrame) -> str:
     )
 
 
+def sees_gpus(steps: pd.DataFrame) -> bool:
+    """Whether the GPUs of all ranks were recorded, by the steps of `table`."""
+    return bool(steps["idle_ms"].notna().any())
+
+
+def is_only_of_streams(events: pd.DataFrame, steps: pd.DataFrame) -> bool:
+    """Whether it was GPUs' streams that waited, and nothing else of GPUs was recorded."""
+    return not sees_gpus(steps) and bool((events["kind"] == "STREAM_WAIT").any())
+
+
 def note_of_unseen_gpus(events: pd.DataFrame, steps: pd.DataFrame) -> str:
     """Say so where GPUs' streams waited and what GPUs computed is not recorded; "" otherwise.
 
@@ -147,7 +157,7 @@ def note_of_unseen_gpus(events: pd.DataFrame, steps: pd.DataFrame) -> str:
         events: of the trace, see `schema.Trace`.
         steps: of `table` or `steady_steps`.
     """
-    if steps["idle_ms"].notna().any() or not (events["kind"] == "STREAM_WAIT").any():
+    if not is_only_of_streams(events, steps):
         return ""
     return (
         "what GPUs compute is not recorded, so the time in which a GPU is idle counts as busy, "
