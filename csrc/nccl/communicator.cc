@@ -70,6 +70,12 @@ void NcclCommunicator::settle(NcclResult result, const char* what) {
   check(result, what);
 }
 
+void NcclCommunicator::settle_launch(NcclResult result, const char* what) {
+  launch_pending_ = true;
+  settle(result, what);
+  launch_pending_ = false;
+}
+
 void NcclCommunicator::check(NcclResult result, const char* what) const {
   if (result != kNcclSuccess && result != kNcclInProgress) fail(result, what);
 }

@@ -38,7 +38,7 @@ class NcclCommunicator {
   template <typename Call>
   void issue(const char* what, Call call) {
     lease_.await(stop_);
-    settle(call(*library_, comm_), what);
+    settle_launch(call(*library_, comm_), what);
   }
   // Several operations as one, which no order between them can block.
   template <typename Calls>
@@ -46,8 +46,11 @@ class NcclCommunicator {
     check(library_->group_start(), what);
     calls(*library_, comm_);
     lease_.await(stop_);  // only now are they put there
-    settle(library_->group_end(), what);
+    settle_launch(library_->group_end(), what);
   }
+  // Whether NCCL's own thread may still put on a stream what was issued, since the wait for that
+  // was stopped.
+  bool is_launching() const { return launch_pending_ && state() == kNcclInProgress; }
   // For calls within a group.
   void check(NcclResult result, const char* what) const;
   // Throws what has befallen operations that were issued.
@@ -66,6 +69,7 @@ class NcclCommunicator {
 
  private:
   void settle(NcclResult result, const char* what);
+  void settle_launch(NcclResult result, const char* what);
   NcclResult state() const;
   [[noreturn]] void fail(NcclResult result, const char* what) const;
 
@@ -77,6 +81,7 @@ class NcclCommunicator {
   const RankLease& lease_;
   NcclComm comm_ = nullptr;
   NcclResult begun_ = kNcclSuccess;
+  bool launch_pending_ = false;
 };
 
 }  // namespace hvdtune

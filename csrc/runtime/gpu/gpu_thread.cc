@@ -7,7 +7,6 @@
 #include <array>
 #include <cstdio>
 #include <cstdlib>
-#include <future>
 #include <iterator>
 #include <utility>
 
@@ -524,15 +523,42 @@ void GpuThread::end_with(const Error& error) {
   flights_.clear();
 }
 
-// Together: giving one up waits for kernels that may be behind another's. On threads of their own,
-// since they may not come back, and this one may have left a group open.
 void GpuThread::abort_all() {
   const auto until = std::chrono::steady_clock::now() + options_.abort_timeout;
   GraphOwners::release_dropped();
-  bool in_graphs = false;
+  const bool in_graphs =
+      std::ranges::any_of(sets_, [](const auto& set) { return set.second->is_in_graphs(); });
+  // An abort ends NCCL's threads that launch. Of communicators in graphs it also ends the
+  // operations, but comes back only when the graphs, which own what these use, are gone.
+  if (in_graphs) {
+    await_idle(until, "NCCL has not launched the operation that it was given", [this] {
+      return std::ranges::none_of(
+          sets_, [](const auto& set) { return set.second->communicator().is_launching(); });
+    });
+  }
+  const std::vector<std::future<void>> aborts = begin_aborts();
+  if (!in_graphs) {
+    await_idle(until, "NCCL has not ended its communicators", [&] {
+      return std::ranges::all_of(aborts, [](const auto& abort) {
+        return abort.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
+      });
+    });
+  }
+  GpuStream* stream = nullptr;
+  {
+    const std::lock_guard lock(mutex_);
+    if (place_) stream = &place_->stream;
+  }
+  if (stream == nullptr) return;
+  await_idle(until, "the GPU has not come to the end of what it was given",
+             [&] { return stream->is_idle(); });
+}
+
+// Together: giving one up waits for kernels that may be behind another's. On threads of their own,
+// since they may not come back, and this one may have left a group open.
+std::vector<std::future<void>> GpuThread::begin_aborts() {
   std::vector<NcclComm> all;
   for (auto& [number, set] : sets_) {
-    in_graphs = in_graphs || set->is_in_graphs();
     if (NcclComm comm = set->communicator().give_up()) all.push_back(comm);
   }
   std::vector<std::future<void>> aborts;
@@ -549,23 +575,7 @@ void GpuThread::abort_all() {
   } else {
     for (NcclComm each : all) begin({each});
   }
-  // Of communicators in graphs, NCCL ends the operations, which use what the graphs own, and waits
-  // until the graphs are gone.
-  if (!in_graphs) {
-    await_idle(until, "NCCL has not ended its communicators", [&] {
-      return std::ranges::all_of(aborts, [](const auto& abort) {
-        return abort.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
-      });
-    });
-  }
-  GpuStream* stream = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    if (place_) stream = &place_->stream;
-  }
-  if (stream == nullptr) return;
-  await_idle(until, "the GPU has not come to the end of what it was given",
-             [&] { return stream->is_idle(); });
+  return aborts;
 }
 
 void GpuThread::await_idle(std::chrono::steady_clock::time_point until, const char* otherwise,

@@ -17,6 +17,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <future>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -193,6 +194,7 @@ class GpuThread {
   void record_waits();
   void end_with(const Error& error);
   void abort_all();
+  std::vector<std::future<void>> begin_aborts();
   void await_idle(std::chrono::steady_clock::time_point until, const char* otherwise,
                   const std::function<bool()>& is_idle);
   [[noreturn]] void give_up(const std::string& why) const;

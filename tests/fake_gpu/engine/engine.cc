@@ -169,6 +169,17 @@ void remember(Allocation& memory, const PastAccess& fresh, const Context* contex
   memory.accesses.push_back(fresh);
 }
 
+bool is_being_launched(const Allocation& memory) {
+  const uint64_t end = memory.base + memory.bytes;
+  const auto uses = [&](const Access& access) {
+    return access.begin < end && memory.base < access.end;
+  };
+  const auto& all = engine().being_launched;
+  return std::any_of(all.begin(), all.end(), [&](const auto& launch) {
+    return std::any_of(launch.second.begin(), launch.second.end(), uses);
+  });
+}
+
 // What is enqueued on the legacy stream and on streams that block waits for each other.
 std::vector<std::pair<uint32_t, uint64_t>> implicit_waits(Stream* stream) {
   std::vector<std::pair<uint32_t, uint64_t>> waits;
@@ -374,6 +385,9 @@ CUresult release_memory(std::unique_lock<std::mutex>& lock, uint64_t base, bool 
                                    past.what + " on stream " + std::to_string(past.stream) +
                                    " is done.");
     break;
+  }
+  if (is_being_launched(found->second)) {
+    violate("freed-in-flight", described(base) + " is freed while NCCL is launching what uses it.");
   }
   if (!wait_idle(lock, context)) return CUDA_ERROR_UNKNOWN;
   const auto again = all.allocations.find(base);  // others may have freed meanwhile

@@ -135,6 +135,8 @@ struct Engine {
   std::set<const void*> streams;  // handles that are valid
   std::set<const void*> events;
   uint64_t next_ticket = 0;
+  uint64_t launches = 0;
+  std::map<uint64_t, std::vector<Access>> being_launched;  // by NCCL's threads
 };
 Engine& engine();
 

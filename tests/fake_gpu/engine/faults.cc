@@ -18,9 +18,9 @@
 namespace fake_gpu {
 namespace {
 
-constexpr std::string_view kKinds[] = {"late-peer",     "never-ready", "async-error", "slow-abort",
-                                       "hung-abort",    "refuse-init", "kill",        "slow-launch",
-                                       "out-of-memory", "stop-query",  "stop-wait"};
+constexpr std::string_view kKinds[] = {"late-peer",   "never-ready",   "async-error", "slow-abort",
+                                       "hung-abort",  "refuse-init",   "kill",        "slow-launch",
+                                       "late-launch", "out-of-memory", "stop-query",  "stop-wait"};
 
 constexpr std::string_view kKeys[] = {"rank",       "op",     "ms",     "code",
                                       "allocation", "device", "stream", "times"};

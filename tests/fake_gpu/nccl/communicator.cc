@@ -292,10 +292,32 @@ ncclResult_t launch_plans(const Plans& plans) {
   random_delay();
   for (const auto& plan : plans) {
     if (plan.front().comm->aborted) return ncclInternalError;
+    if (const auto late = strike("late-launch", {{"rank", first->family->rank}})) {
+      sleep_for_fault(late->value("ms", 100), nullptr, nullptr);
+    }
     const ncclResult_t result = launch_kernel(plan.front().comm, plan.front().stream, plan);
     if (result != ncclSuccess) return result;
   }
   return ncclSuccess;
+}
+
+// What NCCL's own thread has yet to launch may not be freed.
+uint64_t begin_launch(const std::vector<Request>& requests) {
+  std::vector<Access> accesses;
+  for (const auto& request : requests) {
+    for (const auto& access : accesses_of(request, request.comm->size, request.comm->rank)) {
+      accesses.push_back(access);
+    }
+  }
+  const std::lock_guard lock(engine().mutex);
+  const uint64_t number = ++engine().launches;
+  engine().being_launched.emplace(number, std::move(accesses));
+  return number;
+}
+
+void end_launch(uint64_t number) {
+  const std::lock_guard lock(engine().mutex);
+  engine().being_launched.erase(number);
 }
 
 // Another thread in a call of it: what NCCL's manual forbids when it is aborted.
@@ -525,8 +547,10 @@ ncclResult_t launch(const std::vector<Request>& requests) {
     ++comm->jobs;
     comm->state = ncclInProgress;
   }
-  std::thread([plans, comms] {
+  const uint64_t number = begin_launch(requests);
+  std::thread([plans, comms, number] {
     const ncclResult_t result = launch_plans(plans);
+    end_launch(number);
     for (ncclComm* comm : comms) {
       int expected = ncclInProgress;
       comm->state.compare_exchange_strong(expected, result);

@@ -86,6 +86,48 @@ float first_of(const GpuTensorPair& tensor) {
   return value;
 }
 
+// A graph on each rank whose kernel on rank 1 never begins, so that rank 0's never ends by itself.
+struct EndlessGraphs {
+  explicit EndlessGraphs(const std::string& faults) : job({.size = 2}), tensors(2), graphs(2) {
+    warm_up(job);
+    job.each([&](Runtime& runtime, const Device& device, int rank) {
+      auto& tensor = tensors[static_cast<size_t>(rank)];
+      const std::vector<float> ones(2 * kFloats, 1.0F);
+      tensor = std::make_unique<GpuTensorPair>(device, values_of(DType::kFloat32, ones));
+      graphs[static_cast<size_t>(rank)] = std::make_unique<Graph>(
+          runtime, device, [&] { run_behind(runtime, device, sum_of("sum"), *tensor); });
+    });
+    CHECK_EQ(Fake::get().set_faults(("late-peer rank=1 ms=-1; " + faults).c_str()), 0);
+    job.each([&](Runtime&, const Device&, int rank) { graph(rank).replay(); });
+  }
+
+  const Graph& graph(int rank) const { return *graphs[static_cast<size_t>(rank)]; }
+  // Behind the graph, with as much memory of hvdtune's own.
+  Handle scale(int rank, size_t count) {
+    Request scaled = sum_of("scaled " + std::to_string(count));
+    scaled.tensors = {{DType::kFloat32, {static_cast<int64_t>(count)}}};
+    scaled.prescale = 2.0;
+    std::vector<Submission> one;
+    one.push_back(
+        on_gpu(job.device(rank), scaled, {tensors[static_cast<size_t>(rank)]->in_place()}));
+    return job[rank].submit(std::move(one))[0];
+  }
+  void expect_failure_of_rank_0(int rank, Handle handle) {
+    CHECK_EQ(failure_of(job[rank], handle).rank(), 0);
+    job.device(rank).await();
+    try {
+      graph(rank).replay();
+      CHECK(false);
+    } catch (const Error& error) {
+      CHECK_EQ(error.rank(), 0);
+    }
+  }
+
+  GpuJob job;
+  std::vector<std::unique_ptr<GpuTensorPair>> tensors;
+  std::vector<std::unique_ptr<Graph>> graphs;
+};
+
 }  // namespace
 
 TEST(a_captured_sum_is_computed_at_each_launch) {
@@ -225,35 +267,22 @@ TEST(a_failure_while_a_graph_runs_is_told_before_the_next_launch) {
   });
 }
 
-// Its kernel on rank 1 never begins, so rank 0's never ends by itself.
 TEST(a_graph_that_cannot_end_is_given_up_when_the_job_is) {
-  GpuJob job({.size = 2});
-  warm_up(job);
-  std::vector<std::unique_ptr<GpuTensorPair>> tensors(2);
-  std::vector<std::unique_ptr<Graph>> graphs(2);
-  job.each([&](Runtime& runtime, const Device& device, int rank) {
-    const auto index = static_cast<size_t>(rank);
-    tensors[index] = std::make_unique<GpuTensorPair>(device, floats(1.0F));
-    graphs[index] = std::make_unique<Graph>(
-        runtime, device, [&] { run_behind(runtime, device, sum_of("sum"), *tensors[index]); });
+  // Memory that is not there ends the job, as anything else would.
+  EndlessGraphs endless("out-of-memory device=0");
+  endless.job.each([&](Runtime&, const Device&, int rank) {
+    endless.expect_failure_of_rank_0(rank, endless.scale(rank, kFloats));
   });
-  CHECK_EQ(Fake::get().set_faults("late-peer rank=1 ms=-1; out-of-memory device=0"), 0);
-  job.each([&](Runtime& runtime, const Device& device, int rank) {
-    const auto index = static_cast<size_t>(rank);
-    graphs[index]->replay();
-    // Memory that is not there ends the job, as anything else would.
-    Request scaled = sum_of("scaled");
-    scaled.prescale = 2.0;
-    std::vector<Submission> one;
-    one.push_back(on_gpu(device, scaled, {tensors[index]->in_place()}));
-    CHECK_EQ(failure_of(runtime, runtime.submit(std::move(one))[0]).rank(), 0);
-    device.await();
-    try {
-      graphs[index]->replay();
-      CHECK(false);
-    } catch (const Error& error) {
-      CHECK_EQ(error.rank(), 0);
-    }
+}
+
+// NCCL has rank 1's operation when the job ends, and puts it on the stream only then.
+TEST(memory_is_kept_until_nccl_has_launched_what_it_was_given) {
+  EndlessGraphs endless("late-launch rank=1 ms=500 times=1");
+  endless.job.each([&](Runtime&, const Device&, int rank) {
+    endless.scale(rank, kFloats);
+    while (Fake::get().faults_hit("late-launch") == 0) std::this_thread::yield();
+    if (rank == 0) CHECK_EQ(Fake::get().set_faults("out-of-memory device=0"), 0);
+    endless.expect_failure_of_rank_0(rank, endless.scale(rank, 2 * kFloats));
   });
 }
 
