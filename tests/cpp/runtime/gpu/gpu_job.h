@@ -11,6 +11,7 @@
 
 #include "base/half.h"
 #include "runtime/job.h"
+#include "timeline/reading.h"
 
 namespace hvdtune::testing {
 
@@ -256,6 +257,18 @@ inline std::vector<uint8_t> run_one(Runtime& runtime, const Device& device, Requ
 inline std::vector<uint8_t> run_one(Runtime& runtime, const Device& device, const Request& request,
                                     const Values& values) {
   return run_one(runtime, device, request, values, values.bytes.size());
+}
+
+// The fake's streams are late at random: after so many sums the clocks have been compared.
+inline constexpr uint32_t kSumsForClocks = 60;
+
+inline void record_with_clocks(Runtime& runtime, const Device& device, const ScratchFile& file) {
+  TimelineOptions options;
+  options.path = file.path();
+  runtime.start_timeline(options);
+  for (uint32_t i = 0; i < kSumsForClocks; ++i) {
+    run_one(runtime, device, sum_of("first"), floats(1.0F));
+  }
 }
 
 // The same on the host's memory, by hvdtune's own algorithms.

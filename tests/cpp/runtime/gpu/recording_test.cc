@@ -10,24 +10,15 @@
 
 #include "base/clock.h"
 #include "gpu_job.h"
-#include "timeline/reading.h"
 
 using namespace hvdtune;
 using namespace hvdtune::testing;
-
-constexpr uint32_t kFirst = 60;
 
 TEST(an_operation_is_recorded_from_when_its_tensors_are_made_to_its_end_on_the_gpu) {
   const ScratchFile files[] = {ScratchFile("gpu-0"), ScratchFile("gpu-1")};
   GpuJob job({.size = 2});
   job.each([&](Runtime& runtime, const Device& device, int rank) {
-    TimelineOptions options;
-    options.path = files[rank].path();
-    runtime.start_timeline(options);
-    // The fake's streams are late at random: by then the clocks have been compared.
-    for (uint32_t i = 0; i < kFirst; ++i) {
-      run_one(runtime, device, sum_of("first"), floats(1.0F));
-    }
+    record_with_clocks(runtime, device, files[rank]);
   });
   Fake::get().pause(1);
   std::vector<Handle> handles(2);
@@ -52,7 +43,7 @@ TEST(an_operation_is_recorded_from_when_its_tensors_are_made_to_its_end_on_the_g
   for (const ScratchFile& file : files) {
     const ReadSegment read = read_segment(file.path());
     const auto late = std::ranges::find_if(read.records, [&](const Record& record) {
-      return record.kind() == event_of(OpType::kAllreduce) && record.seq == kFirst;
+      return record.kind() == event_of(OpType::kAllreduce) && record.seq == kSumsForClocks;
     });
     CHECK(late != read.records.end());
     CHECK(late->begin_ns + kResidualNs >= made);
@@ -81,12 +72,7 @@ RecordsOfRanks stream_waits_of(const std::function<void(Runtime&, const Device&,
   const ScratchFile files[] = {ScratchFile("waits-0"), ScratchFile("waits-1")};
   GpuJob job({.size = 2});
   job.each([&](Runtime& runtime, const Device& device, int rank) {
-    TimelineOptions options;
-    options.path = files[rank].path();
-    runtime.start_timeline(options);
-    for (uint32_t i = 0; i < kFirst; ++i) {
-      run_one(runtime, device, sum_of("first"), floats(1.0F));
-    }
+    record_with_clocks(runtime, device, files[rank]);
     body(runtime, device, rank);
     device.await();
     run_one(runtime, device, sum_of("last"), floats(1.0F));  // by then all waits are recorded

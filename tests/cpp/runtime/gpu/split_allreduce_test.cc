@@ -4,7 +4,6 @@
 #include <random>
 
 #include "base/clock.h"
-#include "timeline/reading.h"
 #include "values.h"
 
 using namespace hvdtune;
@@ -286,17 +285,11 @@ TEST(a_split_allreduce_without_memory_for_it_names_the_rank) {
 TEST(a_split_allreduce_is_recorded_once_from_its_tensors_to_its_end) {
   const ScratchFile files[] = {ScratchFile("split-0"), ScratchFile("split-1"),
                                ScratchFile("split-2"), ScratchFile("split-3")};
-  constexpr uint32_t kFirst = 60;  // by then the fake's clock is known
   constexpr int64_t kCount = kHostChunkBytes / sizeof(float) + 1;
   GpuJob job(two_hosts());
   std::vector<std::unique_ptr<GpuTensorPair>> tensors(kSplitSize);
   job.each([&](Runtime& runtime, const Device& device, int rank) {
-    TimelineOptions options;
-    options.path = files[rank].path();
-    runtime.start_timeline(options);
-    for (uint32_t i = 0; i < kFirst; ++i) {
-      run_one(runtime, device, sum_of("first"), floats(1.0F));
-    }
+    record_with_clocks(runtime, device, files[rank]);
     tensors[static_cast<size_t>(rank)] = std::make_unique<GpuTensorPair>(
         device, values_of(DType::kFloat32, std::vector<float>(kCount, 1.0F)));
   });
@@ -321,7 +314,7 @@ TEST(a_split_allreduce_is_recorded_once_from_its_tensors_to_its_end) {
   for (const ScratchFile& file : files) {
     const ReadSegment read = read_segment(file.path());
     const auto is_late = [](const Record& record) {
-      return record.kind() == event_of(OpType::kAllreduce) && record.seq == kFirst;
+      return record.kind() == event_of(OpType::kAllreduce) && record.seq == kSumsForClocks;
     };
     CHECK_EQ(std::ranges::count_if(read.records, is_late), 1);
     const Record late = *std::ranges::find_if(read.records, is_late);
