@@ -62,7 +62,7 @@ def evidence_of(run: RunView, found: TraceFinding, step: int | None = None) -> E
     when = " When in the step is not recorded." if found.kind == "oversubscribed" else ""
     text = f"In step {number:,.0f} a rank {does}: {', '.join(each)}{more}.{when}"
     first, last = int(rows["begin_ns"].min()), int(rows["end_ns"].max())
-    lane = "compute" if of_ranks else "wait"
+    lane = "busy" if of_ranks else "wait"
     return Evidence(int(number), first, last, lane, tuple(int(rank) for rank in ranks), text)
 
 

@@ -26,7 +26,7 @@ from hvdtune.timeline.model.slices import KIND_TEXTS
 
 # Lane -> kinds of events in it, top to bottom.
 LANES: dict[str, tuple[str, ...]] = {
-    "compute": (),  # what is left of steps, and what the script says it does
+    "busy": (),  # what is left of steps, and what the script says it does
     "wait": OF_OPERATIONS,
     "negotiate": ("NEGOTIATE",),
     "queue": ("QUEUE",),
@@ -34,10 +34,10 @@ LANES: dict[str, tuple[str, ...]] = {
     "communicate": ("BUCKET",),
     "unpack": ("UNPACK",),
 }
-COMPUTE = 255  # as `kind` of a slice that no event is: what is left of a step
+BUSY = 255  # as `kind` of a slice that no event is: what is left of a step
 UNKNOWN = 254  # ... of another program's slice of a kind that nobody knows
 # `kind` of slices -> its name. Those that only other programs record follow hvdtune's own.
-NAMES_OF_KINDS = dict(enumerate(KIND_TEXTS[1:])) | {COMPUTE: "COMPUTE", UNKNOWN: ""}
+NAMES_OF_KINDS = dict(enumerate(KIND_TEXTS[1:])) | {BUSY: "BUSY", UNKNOWN: ""}
 MAX_DEPTH = 64  # rows of slices that overlap; more share the last one
 MAX_LANES = 4_096  # of threads of other programs
 _KIND_OF_CODE = np.array([UNKNOWN, *range(len(KIND_TEXTS) - 1)], np.uint8)
@@ -141,8 +141,8 @@ def lanes_of(events: pd.DataFrame) -> list[SwimlaneRow]:
 
         waits = waits_of(events.iloc[mine])
         for label, names in LANES.items():
-            if label == "compute":
-                result.append(_computing(rank, begin, end, kinds, rows, waits))
+            if label == "busy":
+                result.append(_between_waits(rank, begin, end, kinds, rows, waits))
                 continue
             own = rows(names)
             if label == "wait" and len(own) == 0:
@@ -160,7 +160,7 @@ def lanes_of(events: pd.DataFrame) -> list[SwimlaneRow]:
     return [lane for lane in result if lane.label in used]
 
 
-def _computing(
+def _between_waits(
     rank: int,
     begin: Ints,
     end: Ints,
@@ -174,10 +174,10 @@ def _computing(
     left = _without(union(begin[steps], end[steps]), union(*others))
     all_begin = np.concatenate((left[0], begin[spans]))
     all_end = np.concatenate((left[1], end[spans]))
-    kind = np.concatenate((np.full(len(left[0]), COMPUTE, np.uint8), kinds[spans]))
+    kind = np.concatenate((np.full(len(left[0]), BUSY, np.uint8), kinds[spans]))
     row = np.concatenate((np.full(len(left[0]), -1, np.int32), spans.astype(np.int32)))
     order = np.argsort(all_begin, kind="stable")
-    return SwimlaneRow(rank, "compute", all_begin[order], all_end[order], kind[order], row[order])
+    return SwimlaneRow(rank, "busy", all_begin[order], all_end[order], kind[order], row[order])
 
 
 def _inferred(rank: int, waits: Spans) -> SwimlaneRow:

@@ -10,7 +10,6 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hvdtune.dashboard.lanes import (
-    COMPUTE,
     NAMES_OF_KINDS,
     SwimlaneRow,
     busy,
@@ -210,16 +209,14 @@ class Swimlane:
 
 _FOREIGN = {code: name for code, name in NAMES_OF_KINDS.items() if name in FOREIGN_KINDS}
 _COLLECTIVE_CODES = [KIND_NAMES.index(kind) for kind in COLLECTIVES]
-# What is left of a step is hvdtune's own, whatever it is called.
-_FOREIGN.pop(COMPUTE)
 
 
 def _counted(lanes: Sequence[SwimlaneRow]) -> list[SwimlaneRow]:
     """Those of a rank's lanes that say how busy it is."""
     own = {lane.label: lane for lane in lanes if not lane.threads}
-    if own.keys() >= {"compute", "wait"}:
-        return [own["compute"]]
-    others = [lane for lane in lanes if lane is not own.get("compute")]
+    if own.keys() >= {"busy", "wait"}:
+        return [own["busy"]]
+    others = [lane for lane in lanes if lane is not own.get("busy")]
     return others or list(lanes)
 
 

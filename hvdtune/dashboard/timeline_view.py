@@ -41,7 +41,11 @@ _KEYS = (
     ("drag above", "in the overview: move the window, or draw another"),
 )
 _MEANINGS = (
-    ("compute", "the script computes, as far as is known, or does what a span of its own names"),
+    (
+        "busy",
+        "the script does not wait for operations: it computes, is off the processor, or does what "
+        "a span of its own names",
+    ),
     ("wait", "the script waits for operations"),
     ("negotiate", "a tensor is announced and has no response yet"),
     ("queue", "a tensor has its response and waits for its bucket"),
@@ -57,7 +61,7 @@ _MEANINGS = (
 
 # As in drawing.js.
 LEGEND = {
-    "computes": "#0072b2",
+    "busy": "#0072b2",
     "span of the script": "#d55e00",
     "waits": "#f0e442",
     "negotiates": "#56b4e9",

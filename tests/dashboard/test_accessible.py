@@ -167,7 +167,7 @@ def test_the_timeline_is_zoomed_and_moved(visit):
 def test_a_slice_is_chosen_and_its_words_are_reached(visit):
     page = timeline(visit, "/timeline?run=0&from=44000000&to=84000000")
     tab_to(page, "#swimlane")
-    for _ in ("compute", "wait", "negotiate"):
+    for _ in ("busy", "wait", "negotiate"):
         page.keyboard.press("ArrowDown")
     wait_for_text(page, "#swimlane-details", "announced last")
     page.keyboard.press("Enter")

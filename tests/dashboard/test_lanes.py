@@ -107,7 +107,7 @@ def test_rows_of_slices_do_not_depend_on_where_the_window_begins():
         pytest.param(
             [("STEP", 0, 100), ("BLOCKED", 60, 90), ("SPAN", 10, 30)],
             {
-                "compute": [(0, 10, 0), (10, 30, 1), (30, 60, 0), (90, 100, 0)],
+                "busy": [(0, 10, 0), (10, 30, 1), (30, 60, 0), (90, 100, 0)],
                 "wait": [(60, 90, 1)],
             },
             id="a step less waits and named spans",
@@ -130,7 +130,7 @@ def test_lanes_have_their_slices_in_us_and_whether_they_are_events(events, drawn
 
 def test_every_rank_has_the_same_lanes_and_those_without_slices_are_left_out():
     labels = [(each.rank, each.label) for each in lanes_of(training_trace(ranks=2).events)]
-    one = ["compute", "wait", "negotiate", "queue", "pack", "communicate", "unpack"]
+    one = ["busy", "wait", "negotiate", "queue", "pack", "communicate", "unpack"]
     assert labels == [(rank, label) for rank in (0, 1) for label in one]
 
 

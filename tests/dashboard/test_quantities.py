@@ -11,6 +11,7 @@ from hvdtune.cli.app import main
 from hvdtune.dashboard.data import RunView, open_run
 from hvdtune.dashboard.pages import PAGES
 from hvdtune.dashboard.shell import PageAddress
+from hvdtune.dashboard.timeline_view import LEGEND
 from hvdtune.timeline import write_chrome
 from hvdtune.timeline.analysis import compare
 from hvdtune.timeline.analysis.metrics import breakdown, efficiency, gpu, overlap, stragglers
@@ -147,6 +148,16 @@ def test_what_a_trace_does_not_record_is_unknown():
     assert in_words("lost-processor-time", values["lost-processor-time"]) == "not known"
     nothing = breakdown.steady_steps(Training([1.0], steps=0).trace())
     assert all(math.isnan(value) for value in measure(nothing).values())
+
+
+def test_a_timeline_calls_busy_time_computing_nowhere(run):
+    texts = [part for part in shown_on(run, "/timeline") if isinstance(part, str)]
+    assert "busy" in LEGEND and not [name for name in LEGEND if "comput" in name]
+    told = [text for text in texts if "tell it from computing" in text or "is computing" in text]
+    values = run.steps[["off_processor_ms", "no_processor_ms"]].mean()
+    if run.quantities["lost-processor-time"] > 0.1:
+        assert f"{values['no_processor_ms']:.2f} ms without a processor" in told[0]
+    assert bool(told) == (len(run.steps) > 0 and not (values < 0.05).all())
 
 
 def test_definitions_are_on_their_page_and_in_the_documentation(run):

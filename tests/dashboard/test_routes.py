@@ -24,7 +24,7 @@ def test_a_tile_is_bytes(client):
 
 
 def test_totals_places_and_events_are_json(client):
-    assert client.get("/totals?run=0&from=0&to=1e9").json[0]["lane"] == "compute"
+    assert client.get("/totals?run=0&from=0&to=1e9").json[0]["lane"] == "busy"
     path = client.get("/path?run=0&from=44e6&to=84e6").json
     assert [step for *_, step in path["steps"]] == [1, 2]
     assert len(client.get("/overview?run=0&px=70&rank=1").json["shares"]) == 70

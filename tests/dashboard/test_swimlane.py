@@ -24,7 +24,7 @@ def test_a_tile_has_every_slice_that_touches_its_window(swimlane):
     )
     assert tile["exact"]
     named = {tile["names"][code] for code in tile["name"]}
-    assert {"model.layer0.weight", HOSTILE, "BUCKET", "COMPUTE"} <= named
+    assert {"model.layer0.weight", HOSTILE, "BUCKET", "BUSY"} <= named
 
 
 def test_slices_lie_in_the_lane_of_their_rank(swimlane):
@@ -42,7 +42,7 @@ def test_steps_cycles_and_settings_are_marked(swimlane):
     assert len(tile["cycles"]) == 18
 
 
-LANES = ["compute", "wait", "negotiate", "queue", "pack", "communicate", "unpack"]
+LANES = ["busy", "wait", "negotiate", "queue", "pack", "communicate", "unpack"]
 
 
 @pytest.mark.parametrize(
@@ -95,7 +95,7 @@ def test_the_last_instant_of_a_trace_is_in_the_whole_of_it():
 
 def test_the_overview_is_how_long_ranks_do_not_wait(swimlane):
     told = swimlane.overview(4)
-    computing = [lane for lane in swimlane.lanes if lane.label == "compute"]
+    computing = [lane for lane in swimlane.lanes if lane.label == "busy"]
     edges = TileWindow.of(0, swimlane.last_ns, 4).edges_ns
     covered = sum(lane.covered_ns(edges) for lane in computing) / 2 / np.diff(edges)
     assert told["ranks"] == 2

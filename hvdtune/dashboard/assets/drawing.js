@@ -3,7 +3,7 @@
   "use strict";
   // Okabe and Ito's colours, which people with any colour vision can tell apart.
   const COLORS = {
-    compute: "#0072b2", wait: "#f0e442", negotiate: "#56b4e9", queue: "#b8a1d9",
+    busy: "#0072b2", wait: "#f0e442", negotiate: "#56b4e9", queue: "#b8a1d9",
     pack: "#e69f00", communicate: "#009e73", unpack: "#cc79a7", tensor: "#999999",
   };
   // In pixels: of what is left of the lanes, above them, and of a lane.

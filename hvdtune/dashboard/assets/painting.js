@@ -41,7 +41,7 @@
 
     color_of_slice(k) {
       const tile = this.tile, label = tile.labels[tile.lane[k]];
-      if (label[1] === "compute" && tile.row[k] >= 0) return SPAN_COLOR;
+      if (label[1] === "busy" && tile.row[k] >= 0) return SPAN_COLOR;
       const name = tile.names[tile.name[k]];
       if (label[0] < 0) return name === "NEGOTIATE" ? COLORS.negotiate : COLORS.tensor;
       const foreign = KIND_COLORS[tile.kinds[tile.kind[k]]];

@@ -37,7 +37,7 @@
 
     // The lane along which a rank's path runs, of those that are drawn.
     lane_of_path(rank) {
-      return this.tile.labels.findIndex(([own, label]) => own === rank && label === "compute");
+      return this.tile.labels.findIndex(([own, label]) => own === rank && label === "busy");
     },
 
     draw_path(places) {

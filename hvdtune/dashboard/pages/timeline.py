@@ -6,11 +6,12 @@ from dash import ClientsideFunction, Dash, Input, Output, dcc, html
 from dash.development.base_component import Component
 
 from hvdtune.dashboard import timeline_view
-from hvdtune.dashboard.blocks import nothing, section, sentences
+from hvdtune.dashboard.blocks import defined, nothing, section, sentences
 from hvdtune.dashboard.data import RunView
 from hvdtune.dashboard.evidence import Evidence, evidence_of
 from hvdtune.dashboard.runs import Runs
 from hvdtune.dashboard.shell import PageAddress
+from hvdtune.timeline.analysis.metrics import breakdown
 
 PATH, TITLE = "/timeline", "Timeline"
 
@@ -32,11 +33,13 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
         "evidence": None if shown is None else asdict(shown),
         "finding": place.query.get("finding", [""])[0] if shown else "",
     }
+    of_busy_time = breakdown.sentence_of_busy_time(run.steps)
     return [
         html.H1(TITLE),
         dcc.Store(id="swimlane-config", data=config),
         html.Div(id="swimlane-shown", hidden=True),
         html.P(shown.text, className="note evidence") if shown else html.Span(),
+        defined("busy-time", of_busy_time) if of_busy_time else html.Span(),
         timeline_view.view(_NAME, "all ranks", _controls(run, place), timeline_view.legend()),
         timeline_view.help_dialog(_NAME),
         section("About this trace", sentences("Warnings", run.trace.warnings))

@@ -140,6 +140,33 @@ def sentence(table: pd.DataFrame) -> str:
     )
 
 
+def sentence_of_busy_time(table: pd.DataFrame) -> str:
+    """What of busy time is no computing, which no timeline can show; "" where nothing is told.
+
+    Args:
+        table: the steps of `steady_steps`.
+    """
+    if table.empty or not (table["blocked_ms"] > 0).any():
+        return ""
+    if table["ran_ms"].isna().any():
+        return (
+            "How much of busy time is computing is not recorded: the script may wait for a device "
+            "or for input, too."
+        )
+    parts = {"off_processor_ms": _OFF, "no_processor_ms": _WORDS["no_processor_ms"]}
+    means = {word: float(table[part].mean()) for part, word in parts.items()}
+    least = _LEAST_OFF_PERCENT / 100 * float(table["step_ms"].mean())
+    told = [f"{mean:.2f} ms {word}" for word, mean in means.items() if mean >= least]
+    if not told:
+        return ""
+    busy = float((table["step_ms"] - table["blocked_ms"]).mean())
+    return (
+        f"Of the {busy:.2f} ms per step that a rank is busy (mean of all ranks) it is "
+        f"{' and '.join(told)}. When in a step is not recorded, so the lanes of busy time do not "
+        "tell it from computing."
+    )
+
+
 def sees_gpus(steps: pd.DataFrame) -> bool:
     """Whether the GPUs of all ranks were recorded, by the steps of `table`."""
     return bool(steps["idle_ms"].notna().any())
