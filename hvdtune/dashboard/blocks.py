@@ -209,6 +209,12 @@ def number_columns(rows: pd.DataFrame, headers: dict[str, str]) -> list[dict[str
     return found
 
 
+def known_columns(rows: pd.DataFrame, columns: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The definitions of those columns in which at least one row has something."""
+    has = {name: rows[name].notna() & (rows[name] != "") for name in rows}
+    return [column for column in columns if has[column["field"]].any()]
+
+
 def text_column(field: str, header: str, aside: int = 0) -> dict[str, Any]:
     """The definition of a column, with room for the header's longest word beside its marks.
 

@@ -20,6 +20,7 @@ from hvdtune.dashboard.lanes import (
 from hvdtune.dashboard.tiles import Marks, TileWindow, tile
 from hvdtune.plural import sized
 from hvdtune.timeline import Trace
+from hvdtune.timeline.analysis.recorded import is_recorded
 from hvdtune.timeline.model.other_slices import OtherSlices
 from hvdtune.timeline.model.schema import COLLECTIVES, KIND_NAMES, PROCESS_SET_UNIT
 from hvdtune.timeline.model.slices import FOREIGN_KINDS
@@ -49,6 +50,8 @@ class Swimlane:
     @classmethod
     def of(cls, trace: Trace) -> "Swimlane":
         lanes = lanes_of(trace.events)
+        if not is_recorded(trace, "negotiation"):
+            lanes = [lane for lane in lanes if lane.label != "negotiate"]
         if trace.others is not None:
             threads = lanes_of_threads(trace.others)
             lanes = sorted([*lanes, *threads], key=lambda lane: lane.rank)

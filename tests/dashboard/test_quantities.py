@@ -5,6 +5,7 @@ import math
 import re
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hvdtune.cli.app import main
@@ -16,6 +17,7 @@ from hvdtune.timeline import write_chrome
 from hvdtune.timeline.analysis import compare
 from hvdtune.timeline.analysis.metrics import breakdown, efficiency, gpu, overlap, stragglers
 from hvdtune.timeline.analysis.quantities import QUANTITIES, in_words, measure, page
+from hvdtune.timeline.analysis.query import can_query, query
 from hvdtune.timeline.model.schema import KIND_NAMES
 from tests.kit import gpu_recordings
 from tests.kit.horovod_timeline import write_horovod_timeline
@@ -102,8 +104,8 @@ def test_parts_and_tables_add_up_to_the_quantities(run):
     if run.steps.empty:
         pytest.skip("no steps")
     values = run.quantities
-    parts = ("waiting-for-ranks", "waiting-for-negotiation", "exposed")
-    assert values["waiting"] == pytest.approx(sum(values[key] for key in parts))
+    parts = [values[key] for key in ("waiting-for-ranks", "waiting-for-negotiation", "exposed")]
+    assert values["waiting"] == pytest.approx(np.nansum(parts))
     assert values["busy-time"] + values["waiting"] == pytest.approx(values["step-time"])
     ranks = stragglers.table(run.steps)
     assert ranks["waited_ms_per_step"].mean() == pytest.approx(values["waiting-for-ranks"])
@@ -148,6 +150,42 @@ def test_what_a_trace_does_not_record_is_unknown():
     assert in_words("lost-processor-time", values["lost-processor-time"]) == "not known"
     nothing = breakdown.steady_steps(Training([1.0], steps=0).trace())
     assert all(math.isnan(value) for value in measure(nothing).values())
+
+
+def test_what_is_unknown_is_null_for_queries_and_called_so_in_reports(run, capsys, tmp_path):
+    if run.steps.empty:
+        pytest.skip("no steps")
+    columns = ["no_processor_ms", "gpu_idle_ms", "gc_ms", "checkpoint_ms", "negotiate_ms"]
+    unknown = [column for column in columns if run.steps[column].isna().all()]
+    for key, each in QUANTITIES.items():
+        if each.column in columns:
+            assert (each.column in unknown) == (in_words(key, run.quantities[key]) == "not known")
+    counts = {column: 0 if column in unknown else len(run.steps) for column in columns}
+    if can_query():
+        asked = ", ".join(f"count({column}) AS {column}" for column in columns)
+        found = query(run.whole_trace, f"SELECT {asked} FROM steps").iloc[0]
+        assert found.to_dict() == counts
+    rows = json.loads(printed(capsys, "report", "--json", run.title))["metrics"]["breakdown"][
+        "rows"
+    ]
+    assert {column for column in columns if rows[0][column] is None} == set(unknown)
+    written = tmp_path / "report.html"
+    printed(capsys, "report", run.title, "-o", str(written))
+    assert ("<td>not known</td>" in written.read_text()) == bool(unknown)
+
+
+def test_what_torch_profiler_does_not_record_is_on_no_page():
+    kineto = open_run(KINETO)
+    fusion = shown_on(kineto, "/fusion")
+    texts = " ".join(part for part in fusion if isinstance(part, str))
+    assert texts.count("is not recorded") == 3
+    assert "hit the cache" not in texts and "no cycles" not in texts
+    assert not [part for part in fusion if hasattr(part, "columnDefs")]
+    (grid,) = [part for part in shown_on(kineto, "/tensors") if hasattr(part, "columnDefs")]
+    shown = {column["field"] for column in grid.columnDefs}
+    assert "communicate_p50_ms" in shown
+    assert not shown & {"negotiate_p50_ms", "negotiate_p95_ms", "bucket_bytes"}
+    assert "negotiate" not in {lane.label for lane in kineto.swimlane.lanes}
 
 
 def test_a_timeline_calls_busy_time_computing_nowhere(run):

@@ -1,10 +1,11 @@
 """How long the phases of one tensor take."""
 
-import pandas as pd
 import plotly.graph_objects as go
 
 from hvdtune.dashboard.figures.theme import Theme, empty_figure, pattern_of
+from hvdtune.timeline.analysis.recorded import is_recorded
 from hvdtune.timeline.model.schema import COLLECTIVES
+from hvdtune.timeline.model.trace import Trace
 
 _PHASES = {
     "negotiate": (("NEGOTIATE",), "#56b4e9", ""),
@@ -13,9 +14,11 @@ _PHASES = {
 }
 
 
-def phases_figure(events: pd.DataFrame, tensor: str, theme: Theme) -> go.Figure:
+def phases_figure(trace: Trace, tensor: str, theme: Theme) -> go.Figure:
     """Histograms over all ranks and operations of the tensor."""
-    own = events[events["name"] == tensor]
+    own = trace.events[trace.events["name"] == tensor]
+    if not is_recorded(trace, "negotiation"):
+        own = own[own["kind"] != "NEGOTIATE"]
     figure = empty_figure(theme, 300)
     for phase, (kinds, colour, pattern) in _PHASES.items():
         rows = own[own["kind"].isin(kinds)]

@@ -1,5 +1,6 @@
 """Fusion and cycles: how full buckets are, why they were closed, what the cycle and cache do."""
 
+import pandas as pd
 from dash import html
 from dash.development.base_component import Component
 
@@ -7,9 +8,11 @@ from hvdtune.dashboard.blocks import figure, grid, note, nothing, number_columns
 from hvdtune.dashboard.data import RunView
 from hvdtune.dashboard.shell import PageAddress
 from hvdtune.timeline.analysis.metrics import bandwidth, cache, cycles, fusion
+from hvdtune.timeline.analysis.recorded import says_of
 
 PATH, TITLE = "/fusion", "Fusion and cycles"
 
+_SHOWN = ("BUCKET", "NEGOTIATE", "CYCLE")
 _REASONS = {
     "reason": "Closed because",
     "buckets": "Buckets",
@@ -39,29 +42,20 @@ _BANDWIDTH = {
 
 def layout(run: RunView, place: PageAddress) -> list[Component]:
     events = run.trace.events
-    reasons = fusion.table(events)
-    if reasons.empty:
+    if not events["kind"].isin(_SHOWN).any():
         return [
             html.H1(TITLE),
             nothing(
-                "There are no buckets in this trace.",
+                "Nothing was announced in this trace, and it has no buckets.",
                 "Record some steps of training: hvdtune timeline record RUN --steps 20",
             ),
         ]
-    threshold = run.job.setting.get("fusion_threshold_bytes")
-    known = threshold if isinstance(threshold, int) and threshold > 0 else None
-    hits, rates = cache.table(events), bandwidth.table(events)
     return [
         html.H1(TITLE),
-        note(fusion.sentence(reasons, known)),
-        section(
-            "How full buckets are",
-            figure("bucket_sizes", place.run, "Histogram of the bytes of buckets", 280)
-            if reasons["bytes_max"].notna().any()
-            else note("The trace does not say how many bytes they have."),
-            grid("reason-table", number_columns(reasons, _REASONS), reasons),
-        ),
-        section(
+        _told(run, "fusion", "How full buckets are", *_buckets(run, place)),
+        _told(
+            run,
+            "cycles",
             "Cycles",
             note(cycles.sentence(cycles.table(events))),
             figure(
@@ -71,14 +65,40 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
                 280,
             ),
         ),
-        section(
-            "Response cache",
-            note(cache.sentence(hits)),
-            grid("cache-table", number_columns(hits, _CACHE), hits),
-        ),
-        section(
-            "Bus bandwidth by size",
-            note(bandwidth.sentence(rates)),
-            grid("bandwidth-table", number_columns(rates, _BANDWIDTH), rates),
-        ),
+        _told(run, "cache", "Response cache", *_cache(events)),
+        section("Bus bandwidth by size", *_bandwidth(events)),
     ]
+
+
+def _told(run: RunView, metric: str, title: str, *parts: Component) -> Component:
+    """What a metric shows, or why this trace cannot tell it."""
+    lacking = says_of(run.trace, metric)
+    return section(title, *([note(lacking)] if lacking else parts))
+
+
+def _buckets(run: RunView, place: PageAddress) -> list[Component]:
+    threshold = run.job.setting.get("fusion_threshold_bytes")
+    known = threshold if isinstance(threshold, int) and threshold > 0 else None
+    rows = fusion.table(run.trace.events)
+    return [
+        note(fusion.sentence(rows, known)),
+        figure("bucket_sizes", place.run, "Histogram of the bytes of buckets", 280)
+        if rows["bytes_max"].notna().any()
+        else note("The trace does not say how many bytes they have."),
+        grid("reason-table", number_columns(rows, _REASONS), rows),
+    ]
+
+
+def _cache(events: pd.DataFrame) -> list[Component]:
+    rows = cache.table(events)
+    return [
+        note(cache.sentence(rows)),
+        grid("cache-table", number_columns(rows, _CACHE), rows),
+    ]
+
+
+def _bandwidth(events: pd.DataFrame) -> list[Component]:
+    rows = bandwidth.table(events)
+    said = note(bandwidth.sentence(rows))
+    table = grid("bandwidth-table", number_columns(rows, _BANDWIDTH), rows)
+    return [said] if rows.empty else [said, table]

@@ -6,7 +6,7 @@ import pandas as pd
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from hvdtune.dashboard.blocks import GRAPH, drawn, grid, note, nothing, section
+from hvdtune.dashboard.blocks import GRAPH, drawn, grid, known_columns, note, nothing, section
 from hvdtune.dashboard.data import RunView
 from hvdtune.dashboard.figures.phases import phases_figure
 from hvdtune.dashboard.figures.theme import theme_of
@@ -21,6 +21,8 @@ _UNNAMED = (
     "This trace does not say which tensors its collectives are about: a row is all collectives of "
     "one kind."
 )
+
+_TIMES = {"negotiate_p50_ms": "times of negotiation", "queue_p50_ms": "times in the queue"}
 
 
 def layout(run: RunView, place: PageAddress) -> list[Component]:
@@ -41,12 +43,12 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
             "All tensors",
             html.P(
                 "Choose a row to see its times. Late is the time from the first rank's "
-                "announcement to the last rank's.",
+                f"announcement to the last rank's.{_lacking(rows)}",
                 className="hint",
             ),
             grid(
                 "tensor-table",
-                tensor_columns(),
+                known_columns(rows, tensor_columns()),
                 rows,
                 getRowId="params.data.tensor",
                 **_chosen(place, rows),
@@ -65,6 +67,12 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
         dcc.Store(id="tensor-run", data=place.run),
         html.Span(id="tensor-kept", hidden=True),
     ]
+
+
+def _lacking(rows: pd.DataFrame) -> str:
+    """Which of the times of tensors no column has, since the trace does not tell them."""
+    names = [name for field, name in _TIMES.items() if rows[field].isna().all()]
+    return f" Not recorded: {', '.join(names)}." if names else ""
 
 
 def _first_words(place: PageAddress, rows: pd.DataFrame) -> str:
@@ -105,4 +113,4 @@ def register(app: Dash, runs: Runs) -> None:
         name = str(rows[0]["tensor"])
         place = link("/timeline", run, tensor=name)
         said = [html.Strong(name), "  ", html.A("Show it in the timeline", href=place)]
-        return phases_figure(runs[run].trace.events, name, theme_of(theme)), said, False
+        return phases_figure(runs[run].trace, name, theme_of(theme)), said, False

@@ -40,9 +40,10 @@ def table(a: Trace, b: Trace) -> pd.DataFrame:
 
     Returns:
         Columns quantity (computing is apart from time off the processor where both traces tell
-        that), a_ms and b_ms (means per step, over all ranks), change_ms (b - a) with its
-        95 % interval low_ms to high_ms (Welch, over blocks of neighbouring steps), percent (of a;
-        NaN where that is zero), differs (the interval excludes zero). The interval is one over
+        that), a_ms and b_ms (means per step, over all ranks; NaN where a trace does not tell),
+        change_ms (b - a) with its 95 % interval low_ms to high_ms (Welch, over blocks of
+        neighbouring steps), percent (of a; NaN where that is zero), differs (the interval excludes
+        zero). The interval is one over
         steps: two launches of the very same job may differ by more. There is no row where either
         trace has fewer than `BLOCKS` steady steps.
     """
@@ -104,7 +105,7 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
     Returns:
         Columns quantity (its title), a_ms, b_ms, change_ms, interval_ms (a text), percent.
     """
-    rows = table[(table["a_ms"] != 0) | (table["b_ms"] != 0)]
+    rows = table[table[["a_ms", "b_ms"]].fillna(0.0).any(axis=1)]
     interval = [_interval(row) for _, row in rows.iterrows()]
     rows = rows.assign(quantity=rows["quantity"].map(TITLES), interval_ms=interval)
     return rows[["quantity", "a_ms", "b_ms", "change_ms", "interval_ms", "percent"]]
@@ -115,6 +116,8 @@ def _change(row: pd.Series) -> str:
 
 
 def _interval(row: pd.Series) -> str:
+    if np.isnan(row["change_ms"]):
+        return "not known"
     return f"{row['low_ms']:+.2f} to {row['high_ms']:+.2f}"
 
 
@@ -123,7 +126,9 @@ def _step_count(steps: pd.DataFrame) -> int:
 
 
 def _mean(steps: pd.DataFrame, column: str) -> NDArray[np.float64]:
-    """The mean over ranks of each step."""
+    """The mean over ranks of each step; NaN: the trace does not tell."""
+    if steps[column].isna().all():
+        return np.full(_step_count(steps), np.nan)
     mean: NDArray[np.float64] = stragglers.part(steps, column).mean(axis=1)
     return mean
 

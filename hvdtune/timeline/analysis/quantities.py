@@ -16,14 +16,12 @@ class Quantity:
         unit: of its value.
         definition: what it is, in sentences.
         column: of `metrics.breakdown`, whose mean over steps and ranks it is; "": of none.
-        needs: a column without which it is unknown, "" for those that every trace with steps has.
     """
 
     title: str
     unit: str
     definition: str
     column: str = ""
-    needs: str = ""
 
 
 QUANTITIES: Mapping[str, Quantity] = {
@@ -65,7 +63,9 @@ QUANTITIES: Mapping[str, Quantity] = {
     "waiting-for-negotiation": Quantity(
         "Waiting for negotiation",
         "ms per step",
-        "The part of waiting in which all ranks have announced and no bucket is under way yet.",
+        "The part of waiting in which all ranks have announced and no bucket is under way yet. "
+        "Programs other than hvdtune and Horovod do not record it: where their collectives have "
+        "begun on all ranks, they are under way.",
         "negotiate_ms",
     ),
     "exposed": Quantity(
@@ -87,7 +87,6 @@ QUANTITIES: Mapping[str, Quantity] = {
         "The time of a step in which the script's thread could run and had no processor, as "
         "Linux's scheduler counts it. Traces of other programs do not record it.",
         "no_processor_ms",
-        "ran_ms",
     ),
     "share": Quantity(
         "Share of a step",
@@ -127,12 +126,7 @@ def measure(steps: pd.DataFrame) -> dict[str, float]:
     if steps.empty:
         return dict.fromkeys([*known, "communicating"], np.nan)
     steps = steps.assign(busy_ms=steps["step_ms"] - steps["blocked_ms"])
-    values = {
-        key: float(steps[each.column].mean())
-        if not each.needs or steps[each.needs].notna().any()
-        else np.nan
-        for key, each in known.items()
-    }
+    values = {key: float(steps[each.column].mean()) for key, each in known.items()}
     total = float(steps["step_ms"].sum())
     values["communicating"] = 100 * float(steps["communicate_ms"].sum()) / total
     return values

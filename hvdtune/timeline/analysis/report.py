@@ -11,9 +11,9 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hvdtune.timeline.analysis import device_spans
 from hvdtune.timeline.analysis.findings import Answer, TraceFinding
-from hvdtune.timeline.analysis.metrics import METRICS, breakdown
+from hvdtune.timeline.analysis.metrics import METRICS, breakdown, tensors
+from hvdtune.timeline.analysis.recorded import says_of
 from hvdtune.timeline.model.trace import Trace
 from hvdtune.timeline.reading.clock import clock_table
 
@@ -57,15 +57,17 @@ class MetricTable:
 
 def measure(trace: Trace) -> dict[str, MetricTable]:
     """Every metric of `metrics.METRICS`, in its order."""
-    steps = breakdown.table(trace.events, device_spans.of_all(trace))
     steady = breakdown.steady_steps(trace)
+    tables = {"breakdown": breakdown.of_trace(trace), "tensors": tensors.tensor_table(trace)}
     result = {}
     for name, metric in METRICS.items():
-        if name == "breakdown":
-            table = steps
-        else:
+        table = tables.get(name)
+        if table is None:
             table = metric.table(steady if name in _OF_STEPS else trace.events)
-        says = metric.sentence(steady if name == "breakdown" else table)
+        if says := says_of(trace, name):
+            table = table.iloc[:0]
+        else:
+            says = metric.sentence(steady if name == "breakdown" else table)
         result[name] = MetricTable(metric.TITLE, table, says)
     return result
 
@@ -130,7 +132,7 @@ def _table(table: pd.DataFrame) -> str:
 
 def _cell(value: Any) -> str:
     if isinstance(value, float | np.floating):
-        return "" if np.isnan(value) else f"{value:.3f}"
+        return "not known" if np.isnan(value) else f"{value:.3f}"
     return str(value)
 
 
@@ -151,7 +153,7 @@ def _picture(steps: pd.DataFrame) -> str:
 
 
 def _strip(own: pd.DataFrame, top: float) -> str:
-    parts = own[list(COLORS)].to_numpy(np.float64)
+    parts = own[list(COLORS)].fillna(0.0).to_numpy(np.float64)
     groups = [group.mean(axis=0) for group in np.array_split(parts, min(len(parts), MOST_STEPS))]
     heights = np.minimum(np.cumsum(groups, axis=1) / top, 1.0) * 100
     width = 1000 / len(heights)

@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 from hvdtune.plural import counted
 from hvdtune.timeline.analysis import device_spans
 from hvdtune.timeline.analysis.device_spans import DeviceSpans
+from hvdtune.timeline.analysis.recorded import as_recorded
 from hvdtune.timeline.model.intervals import covered_within, joined, without
 from hvdtune.timeline.model.schema import (
     CHECKPOINT,
@@ -99,10 +100,10 @@ def table(
         communication, see `waiting`); its parts wait_ms (not all ranks had announced), exposed_ms
         (a bucket was under way), negotiate_ms (neither); input_ms, gc_ms, checkpoint_ms (what the
         script said it did); no_processor_ms (it could run, but other threads did); gpu_idle_ms (of
-        what is left, when the GPU ran nothing; 0 without `gpus`); compute_ms (the rest);
-        communicate_ms (a bucket was under way, hidden or not); ran_ms (NaN: not recorded) and
-        off_processor_ms; idle_ms (NaN without `gpus`), in which the GPU ran nothing and the script
-        did not wait for operations.
+        what is left, when the GPU ran nothing); compute_ms (the rest); communicate_ms (a bucket was
+        under way, hidden or not); ran_ms and off_processor_ms; idle_ms, in which the GPU ran
+        nothing and the script did not wait for operations. What is not recorded is NaN: times of
+        processors, and without `gpus` those of GPUs; see `as_recorded` for the rest.
     """
     asked = announced_by_all(events, ("rank", "begin_ns", "all_ns"))
     parts = (
@@ -193,8 +194,14 @@ def note_of_unseen_gpus(events: pd.DataFrame, steps: pd.DataFrame) -> str:
 
 
 def steady_steps(trace: Trace) -> pd.DataFrame:
-    """The steps that every page and command speaks of: `table` from wait to wait, and `steady`."""
-    return steady(table(trace.events, device_spans.of_all(trace), from_waits=True))
+    """The steps that every page and command speaks of: `of_trace` from wait to wait, `steady`."""
+    return steady(of_trace(trace, from_waits=True))
+
+
+def of_trace(trace: Trace, *, from_waits: bool = False) -> pd.DataFrame:
+    """`table` of a trace, with NaN in all that it cannot tell."""
+    found = table(trace.events, device_spans.of_all(trace), from_waits=from_waits)
+    return as_recorded(trace, found)
 
 
 def steady(breakdown: pd.DataFrame) -> pd.DataFrame:
@@ -309,11 +316,12 @@ def _of_rank(
     for column, told in spans.items():
         rows[column] = (covered(told, blocked) - waited) / 1e6
     left = step_ms - waited / 1e6 - sum((rows[column] for column in SPANS), np.zeros(len(begin)))
-    rows["no_processor_ms"] = np.minimum(steps["bucket"].to_numpy() / 1e3, left)
-    left -= rows["no_processor_ms"]
-    idle_ms = step_ms - covered(blocked, gpu.busy, *spans.values()) / 1e6 if gpu else 0.0
+    without_processor = np.where(ran > 0, steps["bucket"].to_numpy() / 1e3, np.nan)
+    rows["no_processor_ms"] = np.minimum(without_processor, left)
+    left -= rows["no_processor_ms"].fillna(0.0)
+    idle_ms = step_ms - covered(blocked, gpu.busy, *spans.values()) / 1e6 if gpu else np.nan
     rows["gpu_idle_ms"] = np.clip(idle_ms, 0.0, left)
-    rows["compute_ms"] = left - rows["gpu_idle_ms"]
+    rows["compute_ms"] = left - rows["gpu_idle_ms"].fillna(0.0)
     # Input and checkpoints use a processor, too: what is certain is the difference.
     rows["off_processor_ms"] = np.maximum(rows["compute_ms"] - rows["ran_ms"], 0.0)
     return rows[list(COLUMNS)]

@@ -8,6 +8,7 @@ from numpy.typing import NDArray
 
 from hvdtune.plural import counted, sized
 from hvdtune.timeline.analysis.metrics.breakdown import of_each_rank, of_kinds
+from hvdtune.timeline.analysis.recorded import as_recorded
 from hvdtune.timeline.model.lateness import lateness
 from hvdtune.timeline.model.schema import COLLECTIVES, KINDS, Ints
 from hvdtune.timeline.model.trace import Trace
@@ -31,7 +32,8 @@ def sentence(table: pd.DataFrame) -> str:
     largest = table.sort_values("bytes", na_position="first").iloc[-1]
     return (
         f"{counted(len(table), 'tensor')}; the largest is {largest['tensor']} with "
-        f"{sized(largest['bytes'])}, {largest['communicate_p50_us'] / 1000:,.2f} ms in its bucket."
+        f"{sized(largest['bytes'])}, communicated in "
+        f"{largest['communicate_p50_us'] / 1000:,.2f} ms (median)."
     )
 
 
@@ -45,10 +47,10 @@ def tensor_table(trace: Trace) -> pd.DataFrame:
         Columns tensor, dtype (and shape, "" where it is not recorded), operation and bytes (of the
         last occurrence; NaN where its size is not recorded), count (occurrences on the rank with
         most), {negotiate,queue,communicate,done}_{p50,p95}_us (done: from a rank's announcement to
-        its end), bucket_bytes (median, of the buckets it travels in; NaN where they are not
-        recorded), last_rank (the rank that was last most often, -1 where unknown),
-        last_rank_percent (how often it was), late_p95_us (how far the last rank was behind the
-        first), late_ms (the sum of that).
+        its end; NaN where they are not recorded), bucket_bytes (median, of the buckets it travels
+        in; NaN where they are not recorded), last_rank (the rank that was last most often, -1 where
+        unknown), last_rank_percent (how often it was), late_p95_us (how far the last rank was
+        behind the first), late_ms (the sum of that).
     """
     # By numbers: pandas cannot always join groups of many categories with others.
     texts = trace.events["name"].cat.categories
@@ -72,6 +74,7 @@ def tensor_table(trace: Trace) -> pd.DataFrame:
             table[f"{phase}_p{percent}_us"] = by_name.quantile(percent / 100)
     del done, by_tensor
     table = table.join(_from_announcement(events))
+    table["bucket_bytes"] = table["bucket_bytes"].where(table["bucket_bytes"] > 0)
     table = table.join(_who_is_late(trace), how="left")
     table["last_rank"] = table["last_rank"].fillna(-1).astype("int64")
     # What comes once, such as a broadcast before the first step, matters less than its length says.
@@ -80,7 +83,8 @@ def tensor_table(trace: Trace) -> pd.DataFrame:
     table = table.rename_axis("tensor").reset_index()
     names = texts.take(table["tensor"].to_numpy()).astype("str")
     shapes = trace.meta.get("shapes", {})
-    return table.assign(tensor=names, dtype=[str(shapes.get(name, "")) for name in names])
+    dtypes = [str(shapes.get(name, "")) for name in names]
+    return as_recorded(trace, table.assign(tensor=names, dtype=dtypes))
 
 
 def _from_announcement(events: pd.DataFrame) -> pd.DataFrame:
