@@ -120,8 +120,9 @@ class RunView:
 
     @_computed_alone
     def quantities(self) -> Mapping[str, float]:
-        """See `quantities.measure`."""
-        return measure(self.steps)
+        """See `quantities.measure`; where steps were found, of all of them."""
+        values = measure(self.steps)
+        return values if self.arrivals is None else values | {"step-time": self.arrivals.step_ms}
 
     @_computed_alone
     def tensors(self) -> list[str]:

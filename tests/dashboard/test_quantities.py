@@ -14,7 +14,7 @@ from hvdtune.dashboard.pages import PAGES
 from hvdtune.dashboard.shell import PageAddress
 from hvdtune.dashboard.timeline_view import LEGEND
 from hvdtune.timeline import write_chrome
-from hvdtune.timeline.analysis import compare
+from hvdtune.timeline.analysis import arrivals, compare
 from hvdtune.timeline.analysis.metrics import breakdown, efficiency, gpu, overlap, stragglers
 from hvdtune.timeline.analysis.quantities import QUANTITIES, in_words, measure, page
 from hvdtune.timeline.analysis.query import can_query, query
@@ -32,8 +32,10 @@ _JOBS = {
     "without processor times": Training([10.0, 14.0], ran=False),
 }
 
+_ALL = [*_JOBS, "kineto", "horovod", "horovod with its cache", *gpu_recordings.ALL]
 
-@pytest.fixture(scope="module", params=[*_JOBS, "kineto", "horovod", *gpu_recordings.ALL])
+
+@pytest.fixture(scope="module", params=_ALL)
 def run(request, tmp_path_factory) -> RunView:
     if request.param == "kineto":
         return open_run(KINETO)
@@ -41,8 +43,9 @@ def run(request, tmp_path_factory) -> RunView:
     if write_gpus := gpu_recordings.ALL.get(request.param):
         return open_run(write_gpus(folder))
     path = folder / "trace.json"
-    if request.param == "horovod":
-        write_horovod_timeline(path, 40, [0, 5_000])
+    if request.param.startswith("horovod"):
+        known = 6 if request.param == "horovod with its cache" else None
+        write_horovod_timeline(path, 40, [0, 5_000], known=known)
     else:
         write_chrome(_JOBS[request.param].trace(), path)
     return open_run(path)
@@ -69,6 +72,13 @@ def printed(capsys, *words):
     return capsys.readouterr().out
 
 
+def answered(run, capsys):
+    with pytest.raises(SystemExit) as ended:
+        main(["timeline", "why", "--json", run.title])
+    assert (ended.value.code == 0) == (run.answer.verdict != "incomplete")
+    return json.loads(capsys.readouterr().out)
+
+
 def test_a_quantity_has_one_value_on_all_pages_and_unknown_ones_say_so(run):
     found: dict[str, set[str]] = {}
     for path in PAGES:
@@ -76,28 +86,24 @@ def test_a_quantity_has_one_value_on_all_pages_and_unknown_ones_say_so(run):
             key = getattr(part, "data-quantity", None)
             if key is not None:
                 found.setdefault(key, set()).add(getattr(part, "data-value"))
-    values = measure(run.steps)
-    assert "step-time" in found or run.arrivals is not None
+    values = run.quantities
+    assert "step-time" in found
     for key, texts in found.items():
         assert texts == {in_words(key, values[key])}, key
         assert (texts == {"not known"}) == math.isnan(values[key])
 
 
 def test_every_sentence_about_steps_has_the_same_step_time(run, capsys):
-    if run.arrivals is not None:
-        assert run.steps.empty
-        said = f"{run.answer.step_ms:.2f} ms"
-    else:
-        assert run.answer.step_ms == pytest.approx(run.quantities["step-time"])
-        said = f"{run.quantities['step-time']:.2f} ms"
+    assert run.answer.step_ms == pytest.approx(run.quantities["step-time"])
+    said = f"{run.quantities['step-time']:.2f} ms"
+    if run.arrivals is None:
         assert breakdown.sentence(run.steps).startswith(f"A step takes {said},")
     texts = [part for part in shown_on(run, "/") if isinstance(part, str)]
     times = {match for text in texts for match in re.findall(r"steps of ([0-9.,]+ ms)", text)}
     times |= {match for text in texts for match in re.findall(r"step takes ([0-9.,]+ ms)", text)}
     assert times == {said}
-    assert said in run.answer.headline
-    document = json.loads(printed(capsys, "why", "--json", run.title))
-    assert f"{document['step_ms']:.2f} ms" == said
+    assert said in " ".join([run.answer.headline, *run.answer.notes])
+    assert f"{answered(run, capsys)['step_ms']:.2f} ms" == said
 
 
 def test_parts_and_tables_add_up_to_the_quantities(run):
@@ -150,6 +156,21 @@ def test_what_a_trace_does_not_record_is_unknown():
     assert in_words("lost-processor-time", values["lost-processor-time"]) == "not known"
     nothing = breakdown.steady_steps(Training([1.0], steps=0).trace())
     assert all(math.isnan(value) for value in measure(nothing).values())
+
+
+def test_steps_are_the_same_ones_wherever_they_are_spoken_of(run, capsys):
+    number = run.answer.steps
+    assert run.arrivals is None or number == run.summary["steps"]
+    assert any(f"{number} steps" in part for part in shown_on(run, "/") if isinstance(part, str))
+    assert answered(run, capsys)["steps"] == number
+    if can_query():
+        found = query(run.whole_trace, "SELECT count(DISTINCT step) AS n, avg(step_ms) FROM steps")
+        assert found.iloc[0].tolist() == pytest.approx([number, run.quantities["step-time"]])
+    if run.arrivals is not None:
+        said = arrivals.sentence_of_steps(run.arrivals)
+        assert said in [part for part in shown_on(run, "/ranks") if isinstance(part, str)]
+        reported = json.loads(printed(capsys, "report", "--json", run.title))
+        assert reported["metrics"]["breakdown"]["says"] == said
 
 
 def test_what_is_unknown_is_null_for_queries_and_called_so_in_reports(run, capsys, tmp_path):

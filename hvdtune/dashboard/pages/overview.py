@@ -130,7 +130,10 @@ def _bandwidth(run: RunView) -> str:
 def _verdict(run: RunView, place: PageAddress) -> Component:
     answer = run.answer
     if answer.verdict == "incomplete":
-        texts = [html.P(f"{capitalized(text)}.") for text in answer.missing]
+        texts = [
+            *(html.P(f"{capitalized(text)}.") for text in answer.missing),
+            *_notes(answer),
+        ]
         if not gpu.table(run.trace, run.steps).empty:
             texts.append(html.P("What its GPU does is told below."))
         return _alert("Incomplete: this trace cannot tell why the job is slow", texts, "gray")
@@ -227,6 +230,7 @@ def _about(run: RunView) -> Component:
     sizes = run.trace.events[run.trace.events["kind"] == "BUCKET"].groupby("rank")["arg"].sum()
     steps = run.summary["steps"]
     known = len(sizes) and steps and sizes.max()
+    done = run.trace.events.loc[run.trace.events["kind"].isin(COLLECTIVES), "name"].nunique()
     per_step = f"{sized(sizes.max() / steps)} per step in buckets, " if known else ""
     # Traces of other programs do not say how many ranks there were.
     of_all = f"{len(ranks)} of {job.size}" if job.size >= len(ranks) else f"{len(ranks)}"
@@ -235,7 +239,7 @@ def _about(run: RunView) -> Component:
         *_step_cards(run),
         card(
             "Tensors",
-            "not known" if run.names_no_tensors else f"{len(run.tensors):,}",
+            "not known" if run.names_no_tensors else f"{done:,}",
             f"{per_step}{counted(len(run.trace.events), 'event')}",
         ),
         _clock_card(run),
@@ -253,15 +257,11 @@ def _about(run: RunView) -> Component:
 
 
 def _step_cards(run: RunView) -> list[Component]:
-    if run.arrivals is not None and len(run.arrivals.steps):
-        return [
-            card(
-                "Step time, median",
-                f"{run.arrivals.steps['step_ms'].median():,.2f} ms",
-                f"{len(run.arrivals.steps):,} steps found from the recurrence of tensors",
-            )
-        ]
     values = run.quantities
+    if run.arrivals is not None and len(run.arrivals.found):
+        found = counted(len(run.arrivals.found), "step")
+        how = f"mean; {found} found from the recurrence of tensors"
+        return [quantity("step-time", values["step-time"], how)]
     if run.steps.empty:
         return [quantity("step-time", values["step-time"], "the trace marks no steps")]
     each = run.steps["step_ms"]

@@ -75,13 +75,10 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
 
 def _of_arrivals(known: Arrivals) -> list[Component]:
     rows = arrivals.table(known)
-    steps = (
-        f"Steps found from the recurrence of tensors: {known.found_steps:,}; of "
-        f"{len(known.steps):,} of them every announcement is known."
-    )
     return [
         html.H1(TITLE),
-        note(f"{arrivals.sentence(known)} {steps}"),
+        note(arrivals.sentence(known)),
+        defined("step-time", arrivals.sentence_of_steps(known)),
         section(
             "Who announces last",
             html.P(

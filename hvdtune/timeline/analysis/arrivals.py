@@ -30,8 +30,8 @@ class Arrivals:
         operations: how many were negotiated.
         known: a row for each of them of which every rank's tick is there: last (rank), late_ms
             (behind the last but one).
-        found_steps: how many steps the recurrence of tensors tells, without the first and the
-            unfinished last one.
+        found: a row for each step that the recurrence of tensors tells, by its number, without the
+            first and the unfinished last one: begin_ns, end_ns, step_ms.
         steps: a row for each of them in which every operation is known: step_ms, last, late_ms (by
             how much the last announcement of this rank came after those of the others).
     """
@@ -39,8 +39,13 @@ class Arrivals:
     ranks: tuple[int, ...]
     operations: int
     known: pd.DataFrame = field(repr=False)
-    found_steps: int
+    found: pd.DataFrame = field(repr=False)
     steps: pd.DataFrame = field(repr=False)
+
+    @property
+    def step_ms(self) -> float:
+        """How long a step lasts, the mean of all that were found; NaN: none was."""
+        return float(self.found["step_ms"].mean())
 
 
 def arrivals_of(trace: Trace) -> Arrivals | None:
@@ -63,14 +68,9 @@ def arrivals_of(trace: Trace) -> Arrivals | None:
     by_rank = ticks.pivot_table(
         index=_OPERATION, columns="rank", values="tick_ns", aggfunc="max"
     ).dropna()
-    begins = _step_begins(negotiated)
-    return Arrivals(
-        ranks,
-        len(negotiated),
-        _latest(by_rank),
-        max(len(begins) - FIRST_STEPS - 1, 0),
-        _steps(by_rank, negotiated, begins),
-    )
+    found = _found_steps(negotiated)
+    steps = _steps(by_rank, negotiated, found["step_ms"])
+    return Arrivals(ranks, len(negotiated), _latest(by_rank), found, steps)
 
 
 def _ticks(others: OtherSlices | None, negotiated: pd.DataFrame) -> pd.DataFrame:
@@ -136,6 +136,19 @@ def sentence(arrivals: Arrivals) -> str:
     return f"{text}."
 
 
+def sentence_of_steps(arrivals: Arrivals) -> str:
+    """Says how many steps there are, how they were found, and of which the last rank is known."""
+    found = len(arrivals.found)
+    if not found:
+        return "No steps were found from the recurrence of tensors."
+    known = f"{len(arrivals.steps):,}" if len(arrivals.steps) else "none"
+    return (
+        f"{counted(found, 'step')} of {arrivals.step_ms:,.2f} ms (mean) "
+        f"{'was' if found == 1 else 'were'} found from the recurrence of tensors; of {known} of "
+        "them every announcement is known."
+    )
+
+
 def _latest(by_rank: pd.DataFrame) -> pd.DataFrame:
     """Which rank is the last of each row, and by how much, from a column per rank in ns."""
     ranks = by_rank.columns.to_numpy()
@@ -147,10 +160,13 @@ def _latest(by_rank: pd.DataFrame) -> pd.DataFrame:
     return pd.DataFrame({"last": ranks[times.argmax(axis=1)], "late_ms": late}, by_rank.index)
 
 
-def _step_begins(negotiated: pd.DataFrame) -> "pd.Series[int]":
-    """When each step begins, by number: with the first tensor that recurs as most of them do."""
-    recurring = _recurring(negotiated)
-    return recurring.groupby("seq")["begin_ns"].min().sort_index()
+def _found_steps(negotiated: pd.DataFrame) -> pd.DataFrame:
+    """`Arrivals.found`: a step begins with the first tensor that recurs as most of them do."""
+    begins = _recurring(negotiated).groupby("seq")["begin_ns"].min().sort_index()
+    whole = slice(FIRST_STEPS, -1)
+    ends = begins.shift(-1).iloc[whole].astype("int64")
+    found = pd.DataFrame({"begin_ns": begins.iloc[whole], "end_ns": ends})
+    return found.assign(step_ms=(found["end_ns"] - found["begin_ns"]) / 1e6)
 
 
 def _recurring(negotiated: pd.DataFrame) -> pd.DataFrame:
@@ -165,9 +181,8 @@ def _recurring(negotiated: pd.DataFrame) -> pd.DataFrame:
 
 
 def _steps(
-    by_rank: pd.DataFrame, negotiated: pd.DataFrame, begins: "pd.Series[int]"
+    by_rank: pd.DataFrame, negotiated: pd.DataFrame, lengths: "pd.Series[float]"
 ) -> pd.DataFrame:
-    lengths = begins.shift(-1).sub(begins).iloc[FIRST_STEPS:-1] / 1e6
     recurring = _recurring(negotiated)
     wanted = recurring.groupby("seq").size()
     ticks = by_rank.join(recurring.set_index(_OPERATION)[[]], how="inner")

@@ -6,7 +6,9 @@ import numpy as np
 import pandas as pd
 
 from hvdtune.timeline.analysis import device_spans
+from hvdtune.timeline.analysis.arrivals import arrivals_of
 from hvdtune.timeline.analysis.metrics import breakdown
+from hvdtune.timeline.analysis.steps import found_steps
 from hvdtune.timeline.model.intervals import covered_ns, covered_within
 from hvdtune.timeline.model.trace import Trace
 
@@ -74,10 +76,11 @@ def summary(trace: Trace) -> dict[str, Any]:
     """The trace in a few numbers.
 
     Returns:
-        ranks, events, dropped (records lost), duration_ms, steps; where there are steps:
-        step_ms_p50, step_ms_p5, step_ms_p95 (of the slowest rank in each step, `steps` samples)
-        and communicate_percent (share of step time in which a bucket was under way, all ranks);
-        clock_residual_us (the largest of all ranks).
+        ranks, events, dropped (records lost), duration_ms, clock_residual_us (the largest of all
+        ranks), steps; where there are steps: step_ms_p50, step_ms_p5, step_ms_p95 (of the slowest
+        rank in each step, `steps` samples) and, unless steps were found from the recurrence of
+        tensors, communicate_percent (share of step time in which a bucket was under way, all
+        ranks).
     """
     events = trace.events
     result: dict[str, Any] = {
@@ -92,12 +95,14 @@ def summary(trace: Trace) -> dict[str, Any]:
             default=0.0,
         ),
     }
-    steps = step_table(trace)
+    arrivals = arrivals_of(trace)
+    steps = step_table(trace) if arrivals is None else found_steps(arrivals)
     slowest = steps.groupby("step")["step_ms"].max()
     result["steps"] = len(slowest)
     if len(slowest):
         for percent in (5, 50, 95):
             result[f"step_ms_p{percent}"] = float(slowest.quantile(percent / 100))
+    if len(slowest) and arrivals is None:
         total = float(steps["step_ms"].sum())
         share = float(steps["communicate_ms"].sum()) / total if total else 0.0
         result["communicate_percent"] = 100 * share

@@ -30,7 +30,9 @@ QUANTITIES: Mapping[str, Quantity] = {
         "ms",
         "How long a step lasts: the mean over all ranks and all steps that every rank has, without "
         "the first ones. A step is cut where its last wait for operations ends, since ranks meet "
-        "there, or where the script marks it if steps do not follow one another.",
+        "there, or where the script marks it if steps do not follow one another. In Horovod's "
+        "timelines, which mark none, it lasts from the first announcement of tensors that recur to "
+        "the same in the next.",
         "step_ms",
     ),
     "busy-time": Quantity(

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 
 from hvdtune.errors import HvdtuneError, UsageError
-from hvdtune.timeline.analysis.metrics import breakdown
+from hvdtune.timeline.analysis.steps import steps_of
 
 if TYPE_CHECKING:
     from hvdtune.timeline.model.trace import Trace
@@ -37,8 +37,8 @@ def can_query() -> bool:
 def query(trace: Trace, sql: str, limits: QueryLimits | None = None) -> pd.DataFrame:
     """The rows of a query over three tables: `slices`, `events` and `steps`.
 
-    `slices` and `events` are those of `Trace`, `steps` is `breakdown.steady_steps` (ms). A query
-    can read nothing else: no file and no address.
+    `slices` and `events` are those of `Trace`, `steps` is `steps.steps_of` (ms; NULL: not known). A
+    query can read nothing else: no file and no address.
 
     Raises:
         UsageError: DuckDB does not take the query, or it goes beyond the limits.
@@ -57,7 +57,7 @@ def query(trace: Trace, sql: str, limits: QueryLimits | None = None) -> pd.DataF
         tables = {
             "slices": trace.slices,
             "events": trace.events,
-            "steps": breakdown.steady_steps(trace),
+            "steps": steps_of(trace),
         }
         for name, table in tables.items():
             connection.register(name, table)

@@ -11,14 +11,18 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from hvdtune.timeline.analysis import arrivals
+from hvdtune.timeline.analysis.arrivals import Arrivals, arrivals_of
 from hvdtune.timeline.analysis.findings import Answer, TraceFinding
-from hvdtune.timeline.analysis.metrics import METRICS, breakdown, tensors
+from hvdtune.timeline.analysis.metrics import METRICS, breakdown, stragglers, tensors
 from hvdtune.timeline.analysis.recorded import says_of
+from hvdtune.timeline.analysis.steps import found_steps, steps_of
 from hvdtune.timeline.model.trace import Trace
 from hvdtune.timeline.reading.clock import clock_table
 
 MOST_ROWS = 50  # of a table; the rest is counted
 MOST_STEPS = 400  # drawn one by one; of more, means of neighbours
+_NO_WAITS = "When ranks wait is not recorded."
 _OF_STEPS = ("efficiency", "overlap", "stragglers", "critical_path")
 
 # Okabe and Ito's colours, which people with any colour vision can tell apart.
@@ -57,19 +61,32 @@ class MetricTable:
 
 def measure(trace: Trace) -> dict[str, MetricTable]:
     """Every metric of `metrics.METRICS`, in its order."""
-    steady = breakdown.steady_steps(trace)
-    tables = {"breakdown": breakdown.of_trace(trace), "tensors": tensors.tensor_table(trace)}
-    result = {}
+    steady = steps_of(trace)
+    given = {"breakdown": breakdown.of_trace(trace), "tensors": tensors.tensor_table(trace)}
+    known = arrivals_of(trace)
+    told = {} if known is None else _of_arrivals(known)
     for name, metric in METRICS.items():
-        table = tables.get(name)
+        if name in told:
+            continue
+        table = given.get(name)
         if table is None:
             table = metric.table(steady if name in _OF_STEPS else trace.events)
         if says := says_of(trace, name):
             table = table.iloc[:0]
         else:
             says = metric.sentence(steady if name == "breakdown" else table)
-        result[name] = MetricTable(metric.TITLE, table, says)
-    return result
+        told[name] = MetricTable(metric.TITLE, table, says)
+    return {name: told[name] for name in METRICS}
+
+
+def _of_arrivals(known: Arrivals) -> dict[str, MetricTable]:
+    """The metrics of steps, of a trace that says when ranks announced and not when they waited."""
+    told = {name: MetricTable(METRICS[name].TITLE, pd.DataFrame(), _NO_WAITS) for name in _OF_STEPS}
+    late = arrivals.table(known)
+    told["stragglers"] = MetricTable(stragglers.TITLE, late, arrivals.sentence(known))
+    said = arrivals.sentence_of_steps(known)
+    told["breakdown"] = MetricTable(breakdown.TITLE, found_steps(known), said)
+    return told
 
 
 def page(trace: Trace, answer: Answer, metrics: Mapping[str, MetricTable], title: str) -> str:
@@ -138,7 +155,7 @@ def _cell(value: Any) -> str:
 
 def _picture(steps: pd.DataFrame) -> str:
     """Stacked parts of each step, a strip per rank."""
-    if steps.empty:
+    if steps.empty or steps["compute_ms"].isna().all():
         return ""
     key = "".join(
         f'<span style="background:{color}"></span>{part.removesuffix("_ms").replace("_", " ")}'

@@ -58,7 +58,7 @@ def test_what_the_response_cache_hid_is_said_and_nobody_accused(tmp_path):
     assert (found.verdict, found.findings) == ("incomplete", ())
     said = "of 25 of 160 operations when each rank announced; rank 1 was the last in 25 of them"
     assert said in found.headline and "HOROVOD_CACHE_CAPACITY=0" in found.headline
-    assert arrivals(trace).found_steps == 38
+    assert len(arrivals(trace).found) == 38
 
 
 def test_each_rank_has_its_row(tmp_path):
@@ -73,7 +73,7 @@ def test_a_real_timeline_says_of_which_operations_it_knows():
     trace = load(HOROVOD / "horovod_resnet50_np2_sigkill.json.gz")
     known = arrivals(trace)
     assert (known.ranks, known.operations, len(known.known)) == ((0, 1), 978, 161)
-    assert known.found_steps == 4 and known.steps.empty
+    assert len(known.found) == 4 and known.steps.empty
     assert "161 of 978 operations" in sentence(known)
 
 

@@ -7,16 +7,11 @@ from hvdtune.timeline.analysis.findings.finding import TraceFinding, cost_of
 MOST_STEPS = 75.0  # percent; ranks that are late by chance take turns
 
 
-def step_ms(arrivals: Arrivals) -> float:
-    """Mean duration of a step."""
-    return float(arrivals.steps["step_ms"].mean())
-
-
 def find(arrivals: Arrivals) -> list[TraceFinding]:
     """The rank that is the last in most steps, if there is one."""
     worst = table(arrivals).iloc[0]
     rank = int(worst["rank"])
-    cost = cost_of(late_ms(arrivals, rank), step_ms(arrivals))
+    cost = cost_of(late_ms(arrivals, rank), arrivals.step_ms)
     if worst["late_percent"] < MOST_STEPS or not cost.matters:
         return []
     steps = counted(len(arrivals.steps), "step")

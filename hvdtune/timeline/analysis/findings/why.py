@@ -8,7 +8,12 @@ import pandas as pd
 
 from hvdtune.plural import counted
 from hvdtune.timeline.analysis import device_spans
-from hvdtune.timeline.analysis.arrivals import Arrivals, arrivals_of, sentence
+from hvdtune.timeline.analysis.arrivals import (
+    Arrivals,
+    arrivals_of,
+    sentence,
+    sentence_of_steps,
+)
 from hvdtune.timeline.analysis.findings import (
     buckets,
     exposed,
@@ -205,22 +210,27 @@ def _of_nccl(found: Sequence[TraceFinding], scope: str, ranks: tuple[int, ...]) 
 
 def _of_arrivals(arrivals: Arrivals, job: JobMetadata) -> Answer:
     """The answer of a trace that only says who announced when."""
+    of_steps = sentence_of_steps(arrivals).rstrip(".")
+    looked = Answer(
+        "incomplete",
+        notes=(of_steps[:1].lower() + of_steps[1:],),
+        step_ms=arrivals.step_ms if len(arrivals.found) else 0.0,
+        steps=len(arrivals.found),
+        ranks=arrivals.ranks,
+    )
     if len(arrivals.steps) < FEW_STEPS:
         said = sentence(arrivals).rstrip(".")
-        missing = (*job.gaps, said[:1].lower() + said[1:])
-        return Answer("incomplete", missing=missing, ranks=arrivals.ranks)
+        return replace(looked, missing=(*job.gaps, said[:1].lower() + said[1:]))
     found = late_rank.find(arrivals)
-    return Answer(
-        "found" if found else "nothing",
+    return replace(
+        looked,
+        verdict="found" if found else "nothing",
         findings=tuple(found),
         notes=(
-            "steps were found from the recurrence of tensors",
+            *looked.notes,
             "it says when ranks announced their tensors and not what they did before, so nothing "
             "but who was late was looked at",
         ),
-        step_ms=late_rank.step_ms(arrivals),
-        steps=len(arrivals.steps),
-        ranks=arrivals.ranks,
     )
 
 
