@@ -42,7 +42,7 @@ from hvdtune.dashboard.server import Server, return_freed_memory
 from hvdtune.dashboard.shell import PageAddress, link, shell
 from hvdtune.errors import UsageError
 
-MANY_EVENTS = 1_000_000  # take long enough for somebody to wonder
+MANY_SLICES = 1_000_000  # take long enough for somebody to wonder
 
 
 def serve(
@@ -86,10 +86,10 @@ def serve(
 
 def _opened(path: Path, link_gbps: float | None) -> RunView:
     run = open_run(path, link_gbps)
-    events = len(run.trace.events) + (0 if run.trace.others is None else len(run.trace.others))
-    if events >= MANY_EVENTS:
+    slices = run.trace.slice_count
+    if slices >= MANY_SLICES:
         print(
-            f"hvdtune: {run.title}: {events:,} events, preparing their lanes ...", file=sys.stderr
+            f"hvdtune: {run.title}: {slices:,} slices, preparing their lanes ...", file=sys.stderr
         )
     run.prepare()
     return run

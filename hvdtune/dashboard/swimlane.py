@@ -63,6 +63,11 @@ class Swimlane:
         last = max(ends, default=0)
         return cls(trace, lanes, Marks.of(trace.events), last + 1)
 
+    @property
+    def slices_drawn(self) -> int:
+        """How many slices all lanes have; see `quantities.QUANTITIES`."""
+        return sum(len(lane.begin) for lane in self.lanes)
+
     def tile(
         self, window: TileWindow, ranks: Sequence[int] = (), tensors: Sequence[str] = ()
     ) -> bytes:

@@ -16,7 +16,13 @@ from hvdtune.dashboard.timeline_view import LEGEND
 from hvdtune.timeline import write_chrome
 from hvdtune.timeline.analysis import arrivals, compare
 from hvdtune.timeline.analysis.metrics import breakdown, efficiency, gpu, overlap, stragglers
-from hvdtune.timeline.analysis.quantities import QUANTITIES, in_words, measure, page
+from hvdtune.timeline.analysis.quantities import (
+    QUANTITIES,
+    counts_of,
+    in_words,
+    measure,
+    page,
+)
 from hvdtune.timeline.analysis.query import can_query, query
 from hvdtune.timeline.model.schema import KIND_NAMES
 from tests.kit import gpu_recordings
@@ -86,11 +92,23 @@ def test_a_quantity_has_one_value_on_all_pages_and_unknown_ones_say_so(run):
             key = getattr(part, "data-quantity", None)
             if key is not None:
                 found.setdefault(key, set()).add(getattr(part, "data-value"))
-    values = run.quantities
+    values = run.quantities | counts_of(run.trace)
     assert "step-time" in found
     for key, texts in found.items():
         assert texts == {in_words(key, values[key])}, key
         assert (texts == {"not known"}) == math.isnan(values[key])
+
+
+def test_slices_are_counted_alike_everywhere(run, capsys):
+    count = len(run.whole_trace.slices)
+    assert run.trace.slice_count == run.whole_trace.slice_count == count > 0
+    assert json.loads(printed(capsys, "stats", "--json", run.title))["slices"] == count
+    assert f"{count:,} slices" in printed(capsys, "stats", run.title)
+    texts = [part for part in shown_on(run, "/timeline") if isinstance(part, str)]
+    drawn = run.swimlane.slices_drawn
+    assert f"All lanes draw {drawn:,} slices; the trace holds {count:,} slices." in texts
+    cards = {getattr(part, "data-quantity", None): part for part in shown_on(run, "/")}
+    assert getattr(cards["slices"], "data-value") == f"{count:,}"
 
 
 def test_every_sentence_about_steps_has_the_same_step_time(run, capsys):

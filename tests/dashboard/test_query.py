@@ -54,10 +54,10 @@ def test_the_time_by_kind_is_what_stats_shows(run_folder):
     ("change", "most", "said"),
     [
         ({"path": None}, 2_000_000, "no trace on the disk"),
-        ({}, 10, "more than 10 events"),
+        ({}, 10, "more than 10 slices"),
     ],
 )
 def test_what_cannot_be_asked_says_why(run_folder, monkeypatch, change, most, said):
-    monkeypatch.setattr(query_page, "MOST_EVENTS", most)
+    monkeypatch.setattr(query_page, "MOST_SLICES", most)
     page = query_page.layout(replace(open_run(run_folder), **change), PageAddress(0, {}))
     assert said in str(page)

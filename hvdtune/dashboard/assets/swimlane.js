@@ -167,7 +167,7 @@
     tell_view() {
       const tile = this.tile;
       const what = tile.exact
-        ? tile.slices.toLocaleString("en") + " slices" + (tile.flows_hidden
+        ? tile.slices.toLocaleString("en") + " slices drawn" + (tile.flows_hidden
           ? `; ${tile.flows_hidden.toLocaleString("en")} arrows, which show when you zoom in` : "")
         : "too many slices to tell apart: colours show how busy each lane is; zoom in for slices";
       const counters = tile.counters_hidden

@@ -231,7 +231,7 @@ def _about(run: RunView) -> Component:
     steps = run.summary["steps"]
     known = len(sizes) and steps and sizes.max()
     done = run.trace.events.loc[run.trace.events["kind"].isin(COLLECTIVES), "name"].nunique()
-    per_step = f"{sized(sizes.max() / steps)} per step in buckets, " if known else ""
+    of_buckets = f"{sized(sizes.max() / steps)} per step in buckets" if known else ""
     # Traces of other programs do not say how many ranks there were.
     of_all = f"{len(ranks)} of {job.size}" if job.size >= len(ranks) else f"{len(ranks)}"
     found = [
@@ -240,8 +240,9 @@ def _about(run: RunView) -> Component:
         card(
             "Tensors",
             "not known" if run.names_no_tensors else f"{done:,}",
-            f"{per_step}{counted(len(run.trace.events), 'event')}",
+            of_buckets,
         ),
+        quantity("slices", run.trace.slice_count, "all that the trace holds"),
         _clock_card(run),
     ]
     setting = [

@@ -18,7 +18,7 @@ from hvdtune.timeline.analysis.query import NEEDS_DUCKDB, QueryLimits, can_query
 PATH, TITLE = "/query", "Query"
 
 LIMITS = QueryLimits(rows=1_000, seconds=30, memory_mb=1_000)
-MOST_EVENTS = 2_000_000  # of a trace whose slices the server is to hold
+MOST_SLICES = 2_000_000  # of a trace that the server is to hold
 _EXAMPLES = {
     "Time by kind": (
         "-- Slices overlap: time that several cover counts once.\n"
@@ -96,10 +96,9 @@ def _refusal(run: RunView) -> Component | None:
             "This run has no trace on the disk.",
             "Ask its trace when it is there: hvdtune timeline query SQL TRACE",
         )
-    others = 0 if run.trace.others is None else len(run.trace.others)
-    if len(run.trace.events) + others > MOST_EVENTS:
+    if run.trace.slice_count > MOST_SLICES:
         return nothing(
-            f"The trace has more than {MOST_EVENTS:,} events, and the dashboard does not hold all "
+            f"The trace has more than {MOST_SLICES:,} slices, and the dashboard does not hold all "
             "that is said of them.",
             f"Ask in a terminal: hvdtune timeline query SQL {run.title}",
         )

@@ -12,6 +12,7 @@ from hvdtune.dashboard.evidence import Evidence, evidence_of
 from hvdtune.dashboard.runs import Runs
 from hvdtune.dashboard.shell import PageAddress
 from hvdtune.timeline.analysis.metrics import breakdown
+from hvdtune.plural import counted
 
 PATH, TITLE = "/timeline", "Timeline"
 
@@ -41,6 +42,11 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
         html.P(shown.text, className="note evidence") if shown else html.Span(),
         defined("busy-time", of_busy_time) if of_busy_time else html.Span(),
         timeline_view.view(_NAME, "all ranks", _controls(run, place), timeline_view.legend()),
+        defined(
+            "slices-drawn",
+            f"All lanes draw {counted(run.swimlane.slices_drawn, 'slice')}; the trace holds "
+            f"{counted(run.trace.slice_count, 'slice')}.",
+        ),
         timeline_view.help_dialog(_NAME),
         section("About this trace", sentences("Warnings", run.trace.warnings))
         if run.trace.warnings

@@ -1,10 +1,12 @@
-"""What numbers about steps are called, and the one definition that each has on every page."""
+"""What numbers are called, and the one definition that each has on every page."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
+
+from hvdtune.timeline.model.trace import Trace
 
 
 @dataclass(frozen=True)
@@ -115,6 +117,30 @@ QUANTITIES: Mapping[str, Quantity] = {
         "By how much the mean of so many pairs of the default against itself differs from 0 by "
         "chance. The more pairs, the lower it is, so their number stands beside it.",
     ),
+    "slices": Quantity(
+        "Slices",
+        "count",
+        "What a trace holds: slices with a begin and an end, instants, values of counters and ends "
+        "of arrows. A begin and its end are one slice; titles of processes and threads are none. "
+        "It is the number of rows of the table `slices`.",
+    ),
+    "slices-drawn": Quantity(
+        "Slices drawn",
+        "count",
+        "What the lanes of a timeline show in the part of it that is in view. Without slices of "
+        "their own are steps, cycles and settings (they are marks above the lanes), the tensors "
+        "and the parts of a bucket but for its copies (the bucket is drawn), measurements of "
+        "clocks, counters (curves) and arrows. Stretches that are inferred are counted, too: what "
+        "of a step is left for computing, and what a trace of another program does not name.",
+    ),
+    "events": Quantity(
+        "Events",
+        "count",
+        "What hvdtune understands of a trace: its slices of hvdtune's kinds, such as steps, "
+        "announcements, buckets and collectives, with those that follow from others, such as the "
+        "announcements of a recording of torch.profiler's. It is the number of rows of the table "
+        "`events`, and 0 where hvdtune does not know the program.",
+    ),
 }
 
 
@@ -134,6 +160,11 @@ def measure(steps: pd.DataFrame) -> dict[str, float]:
     return values
 
 
+def counts_of(trace: Trace) -> dict[str, float]:
+    """The quantities of a trace that are counts."""
+    return {"slices": trace.slice_count, "events": len(trace.events)}
+
+
 def in_words(key: str, value: float) -> str:
     """A value with its unit, or that it is not known."""
     if np.isnan(value):
@@ -141,6 +172,8 @@ def in_words(key: str, value: float) -> str:
     unit = QUANTITIES[key].unit
     if unit.startswith("%"):
         return f"{value:.0f} %"
+    if unit == "count":
+        return f"{value:,.0f}"
     return f"{value:,.2f} ms"
 
 
@@ -151,9 +184,10 @@ def page() -> str:
     )
     return f"""# What numbers mean
 
-Every number about steps has one definition, on every page of the dashboard and in every command.
-This page and the dashboard's page of definitions are made from
-`hvdtune/timeline/analysis/quantities.py`. What a trace does not tell is called not known, not 0.
+Every number about steps, and every count of what a trace holds, has one definition, on every page
+of the dashboard and in every command. This page and the dashboard's page of definitions are made
+from `hvdtune/timeline/analysis/quantities.py`. What a trace does not tell is called not known, not
+0.
 
 | quantity | unit | definition |
 |---|---|---|

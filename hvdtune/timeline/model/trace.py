@@ -43,6 +43,7 @@ class Trace:
         kept_flows, kept_counters: `flows` and `counters`, where `parsed` is not kept.
         unused: events that are in none of `events`, `others`, `flows` and `counters`, where
             `parsed` is not kept.
+        kept_slices: how many there were, where `parsed` is not kept.
     """
 
     recorded: pd.DataFrame | None = None
@@ -56,6 +57,7 @@ class Trace:
     kept_flows: Flows | None = None
     kept_counters: Counters | None = None
     unused: int = 0
+    kept_slices: int | None = None
 
     @cached_property
     def events(self) -> pd.DataFrame:
@@ -91,6 +93,14 @@ class Trace:
     def slices(self) -> pd.DataFrame:
         """Everything that a viewer would draw; see `slices`."""
         return slices_of(self) if self.parsed is None else self.parsed
+
+    @property
+    def slice_count(self) -> int:
+        """How many `slices` there are, without making them."""
+        if self.kept_slices is not None:
+            return self.kept_slices
+        rows = self.recorded if self.parsed is None else self.parsed
+        return 0 if rows is None else len(rows)
 
     @cached_property
     def counts(self) -> Mapping[str, Mapping[str, int]]:
@@ -143,9 +153,8 @@ class Trace:
 
     def __repr__(self) -> str:
         """One line: how many slices there are, of which ranks, and from how many files."""
-        rows = self.recorded if self.recorded is not None else self.parsed
         parts = (
-            counted(0 if rows is None else len(rows), "slice"),
+            counted(self.slice_count, "slice"),
             counted(len(self.ranks), "rank"),
             counted(len(self.files), "file"),
             counted(len(self.warnings), "warning"),

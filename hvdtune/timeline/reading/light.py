@@ -145,6 +145,7 @@ def without_slices(trace: Trace, others: Sequence[UnsortedOthers], first_ns: int
     for part in others:
         part.shift(-first_ns)
     events, flows, counters = trace.events, flows_of(trace.parsed), counters_of(trace.parsed)
+    slices = len(trace.parsed) + sum(len(part.columns["line"]) + part.unused for part in others)
     parts = [others_of(trace.parsed), *others]
     return replace(
         trace,
@@ -155,4 +156,5 @@ def without_slices(trace: Trace, others: Sequence[UnsortedOthers], first_ns: int
         kept_flows=flows,
         kept_counters=counters,
         unused=sum(part.unused for part in parts) - flows.events - counters.events,
+        kept_slices=slices,
     )
