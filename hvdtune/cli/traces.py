@@ -172,7 +172,7 @@ def _write(
     mark_cycles: bool = False,
 ) -> int:
     from hvdtune.timeline import open_trace, write_slices
-    from hvdtune.timeline.writing.export_horovod import write_horovod
+    from hvdtune.timeline.writing.export_horovod import left_out, write_horovod
 
     found = existing(paths)
     refuse_overwriting(target, found)
@@ -183,21 +183,36 @@ def _write(
         raise UsageError(
             f"{paths[0]}: this trace has no collectives, which Horovod's format consists of"
         )
+    slices, gone = trace.slice_count, dict[str, int]()
     try:
         if kind == "horovod":
-            write_horovod(trace, target, mark_cycles=mark_cycles)
+            written = write_horovod(trace, target, mark_cycles=mark_cycles)
+            slices, gone = written.slices, left_out(trace, written)
         else:
             write_slices(trace, target, kind)
     except OSError as error:
         raise HvdtuneError(f"cannot write {target}: {error.strerror or error}") from None
     if as_json:
-        print(json.dumps(_written(trace, target)))
+        print(json.dumps(_written(trace, target) | {"slices": slices, "left_out": gone}))
         return 0
     for text in trace.warnings:
         warning(text)
     ranks = counted(len(_ranks(trace)), "rank")
-    info(f"{target}: {counted(len(trace.slices), 'slice')} of {ranks}")
+    info(f"{target}: {counted(slices, 'slice')} of {ranks}")
+    if gone:
+        info(_without(trace, gone))
     return 0
+
+
+def _without(trace: Trace, gone: dict[str, int]) -> str:
+    """What Horovod's format cannot hold of a trace, in a sentence."""
+    count = sum(gone.values())
+    kinds = ", ".join(f"{number:,} {kind}" for kind, number in gone.items())
+    return (
+        "Horovod's format holds one rank's operations and when other ranks announced them, so "
+        f"{count:,} of the trace's {counted(trace.slice_count, 'slice')} "
+        f"{'is' if count == 1 else 'are'} left out: {kinds}"
+    )
 
 
 def _ranks(trace: Trace) -> list[int]:
@@ -208,7 +223,6 @@ def _written(trace: Trace, target: Path) -> dict[str, Any]:
     return {
         "output": str(target),
         "files": [{"path": file.path, "format": file.format} for file in trace.files],
-        "slices": len(trace.slices),
         "ranks": _ranks(trace),
         "counts": trace.counts,
         "warnings": trace.warnings,

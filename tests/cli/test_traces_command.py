@@ -100,6 +100,18 @@ def test_export_writes_beside_where_one_stands(kind, name, tmp_path, monkeypatch
     assert (tmp_path / name).exists()
 
 
+def test_an_export_for_horovods_tools_says_what_it_leaves_out(tmp_path, capsys):
+    source, target = GOLDEN / "trace.json", tmp_path / "timeline.json"
+    assert run("timeline", "export", "--format", "horovod", source, "-o", target) == 0
+    told = capsys.readouterr().err
+    assert f"{target}: {load(target).slice_count} slices of" in told
+    assert f" of the trace's {load(source).slice_count} slices are left out: " in told
+    assert run("timeline", "export", "--json", "--format", "horovod", source, "-o", target) == 0
+    document = json.loads(capsys.readouterr().out)
+    assert document["slices"] == load(target).slice_count
+    assert all(f"{count} {kind}" in told for kind, count in document["left_out"].items())
+
+
 def test_an_export_never_replaces_its_source(tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     shutil.copy(SIMPLE, "simple.json")

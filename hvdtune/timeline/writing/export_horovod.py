@@ -5,13 +5,15 @@ each rank was ready, then the operation with QUEUE, MEMCPY_IN_FUSION_BUFFER, the
 under the names of Gloo, whose part hvdtune plays, and MEMCPY_OUT_FUSION_BUFFER in it. A tensor's
 slices never overlap, so what another rank announces while this one still ends the operation before
 is drawn when that has ended. Chunks of a large bucket are copied while others travel: the copies
-drawn are those before the first and after the last chunk travels.
+drawn are those before the first and after the last chunk travels. All else that a trace holds is
+left out; see `left_out`.
 """
 
 import itertools
 import re
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -27,7 +29,47 @@ _KEY: Final = ["name", "process_set", "seq"]
 _SPEC: Final = re.compile(r"(\w+)\[([\d,]*)\]")
 
 
-def write_horovod(trace: Trace, path: Path | str, *, mark_cycles: bool = False) -> None:
+# Of the first rank, what is drawn as its operations, whole or joined with others of a bucket.
+_DRAWN: Final = frozenset(
+    ("READY", "QUEUE", "PACK", "REDUCE", "EXCHANGE", "WAIT", "UNPACK")
+    + tuple(kind for kind in COLLECTIVES if KINDS[kind].horovod)
+)
+
+
+@dataclass(frozen=True)
+class WrittenTimeline:
+    """What is in a timeline of Horovod's that was written.
+
+    Attributes:
+        rank: whose operations it holds.
+        slices: how many slices, instants and ticks there are.
+        ticks: how many of them are announcements of a rank.
+        mark_cycles: whether cycles are marked.
+    """
+
+    rank: int
+    slices: int
+    ticks: int
+    mark_cycles: bool
+
+
+def left_out(trace: Trace, written: WrittenTimeline) -> dict[str, int]:
+    """How many slices of each kind Horovod's format has no place for, most first.
+
+    Slices of kinds that hvdtune does not know are "others".
+    """
+    rank, kind = trace.slices["rank"].to_numpy(), trace.slices["kind"].astype("str")
+    is_drawn = kind.isin(_DRAWN | ({"CYCLE"} if written.mark_cycles else set()))
+    is_drawn &= np.maximum(rank, 0) == written.rank
+    gone = kind[~is_drawn & (kind != "NEGOTIATE")].value_counts()
+    counts = {str(name) or "others": int(count) for name, count in gone.items()}
+    # Announcements are ticks, also those of other ranks, if the first rank announced the same.
+    counts["NEGOTIATE"] = int((trace.events["kind"] == "NEGOTIATE").sum()) - written.ticks
+    by_count = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+    return {name: count for name, count in by_count if count > 0}
+
+
+def write_horovod(trace: Trace, path: Path | str, *, mark_cycles: bool = False) -> WrittenTimeline:
     """Write what rank 0 (or the first rank there is) did, with the other ranks' ready ticks.
 
     Args:
@@ -50,11 +92,17 @@ def write_horovod(trace: Trace, path: Path | str, *, mark_cycles: bool = False) 
     lines = [*_titles(trace, pids), *(rows[at].text % (rows[at].ns // 1000) for at in order)]
     with replacing(Path(path)) as file:
         file.write(b"[\n" + ",\n".join(lines).encode() + b"\n]\n")
+    letters = Counter(row.text[_LETTER] for row in rows)
+    slices = letters["B"] + letters["X"] + letters["i"]
+    return WrittenTimeline(first, slices, letters["X"], mark_cycles)
 
 
 class _Row(NamedTuple):
     ns: int
     text: str  # with %d for the time
+
+
+_LETTER: Final = len('{"ph": "')  # where a row's is
 
 
 class _Work(NamedTuple):

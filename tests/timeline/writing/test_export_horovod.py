@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from hvdtune.timeline import merge
+from hvdtune.timeline import load, merge
 from hvdtune.timeline.model.trace import Trace
-from hvdtune.timeline.writing.export_horovod import write_horovod
+from hvdtune.timeline.writing.export_horovod import left_out, write_horovod
 from tests.kit import rank_files as files
 
 Events = list[dict[str, Any]]
@@ -156,3 +156,19 @@ def test_names_that_are_no_json_are_escaped(tmp_path: Path) -> None:
 def test_a_trace_without_events_is_an_array(tmp_path: Path) -> None:
     write_horovod(merge([files.rank_file(tmp_path, 0, [])]), tmp_path / "timeline.json")
     assert {event["ph"] for event in json.loads((tmp_path / "timeline.json").read_text())} == {"M"}
+
+
+@pytest.mark.parametrize("mark_cycles", [False, True])
+def test_what_is_written_and_what_is_left_out_is_counted(tmp_path, mark_cycles):
+    trace, path = two_ranks(tmp_path), tmp_path / "timeline.json"
+    written = write_horovod(trace, path, mark_cycles=mark_cycles)
+    assert written.slices == load(path).slice_count
+    assert left_out(trace, written) == ({} if mark_cycles else {"CYCLE": 1})
+
+
+def test_an_announcement_of_what_the_first_rank_never_announced_is_left_out(tmp_path):
+    rank_0 = files.rank_file(tmp_path, 0, [announce(0, 100, 150)], size=2)
+    rank_1 = files.rank_file(tmp_path, 1, [announce(0, 90, 150), announce(1, 160, 170)], size=2)
+    trace = merge([rank_0, rank_1])
+    written = write_horovod(trace, tmp_path / "timeline.json")
+    assert (written.ticks, left_out(trace, written)["NEGOTIATE"]) == (2, 1)
