@@ -19,6 +19,8 @@ from hvdtune.plural import counted
 from hvdtune.workflows.traces import existing, refuse_overwriting, refuse_two_files_of_a_rank
 
 if TYPE_CHECKING:
+    import pandas as pd
+
     from hvdtune.timeline import Trace
 
 Format = Literal["chrome", "perfetto", "parquet", "csv", "horovod"]
@@ -103,18 +105,34 @@ def export(
 @timeline.command()
 @explained("sql", metavar="SQL", help="A query over the tables slices, events and steps.")
 @_paths
+@click.option(
+    "--seconds",
+    type=Number(0.001),
+    default=30,
+    help="Seconds that a query may take, without the opening of the trace.",
+)
 @json_option
-def query(sql: str, paths: tuple[Path, ...], *, as_json: bool) -> int:
+def query(sql: str, paths: tuple[Path, ...], *, seconds: float, as_json: bool) -> int:
     """Answer a query in SQL over a trace, by DuckDB (the extra `query`)."""
     from hvdtune.timeline import open_trace
+    from hvdtune.timeline.analysis.query import QueryLimits, without_rows
     from hvdtune.timeline.analysis.query import query as ask
 
-    found = ask(open_trace(existing(paths)), sql)
+    found = ask(open_trace(existing(paths)), sql, QueryLimits(seconds))
     if as_json:
         print(found.to_json(orient="records"))
+    elif found.empty:
+        print(without_rows(found))
     else:
-        print(found.to_string(index=False))
+        print(found.apply(_with_nulls).to_string(index=False, na_rep="NULL"))
     return 0
+
+
+def _with_nulls(column: pd.Series) -> pd.Series:
+    """A column that prints what is unknown as SQL calls it; numbers keep their format."""
+    if column.dtype.kind == "f" or column.notna().all():
+        return column
+    return column.astype(object).where(column.notna(), "NULL")
 
 
 timeline.add_command(why.why)

@@ -13,11 +13,18 @@ from hvdtune.dashboard.runs import Runs
 from hvdtune.dashboard.shell import PageAddress
 from hvdtune.errors import HvdtuneError
 from hvdtune.plural import counted
-from hvdtune.timeline.analysis.query import NEEDS_DUCKDB, QueryLimits, can_query, query
+from hvdtune.timeline.analysis.query import (
+    NEEDS_DUCKDB,
+    QueryLimits,
+    can_query,
+    query,
+    without_rows,
+)
 
 PATH, TITLE = "/query", "Query"
 
-LIMITS = QueryLimits(rows=1_000, seconds=30, memory_mb=1_000)
+MOST_ROWS = 1_000
+LIMITS = QueryLimits(rows=MOST_ROWS, memory_mb=1_000)
 MOST_SLICES = 2_000_000  # of a trace that the server is to hold
 _EXAMPLES = {
     "Time by kind": (
@@ -142,13 +149,13 @@ def _giver(sql: str) -> Any:
 
 
 def _shown(found: pd.DataFrame) -> Component:
-    rows = found.head(LIMITS.rows)
+    if found.empty:
+        return section("Answer", note(without_rows(found)))
+    rows = found.head(MOST_ROWS)
     if len(rows) < len(found):
-        said = f"The first {LIMITS.rows:,} rows are shown. Say how many with LIMIT."
+        said = f"The first {MOST_ROWS:,} rows are shown. Say how many with LIMIT."
     else:
         said = f"{counted(len(rows), 'row')}."
-    if rows.empty:
-        return section("Answer", note(said))
     # Columns may have any name, also one that the table takes for a path.
     headers = {f"column_{place}": str(name) or " " for place, name in enumerate(rows.columns)}
     named = rows.set_axis(list(headers), axis=1)

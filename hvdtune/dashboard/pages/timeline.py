@@ -11,8 +11,8 @@ from hvdtune.dashboard.data import RunView
 from hvdtune.dashboard.evidence import Evidence, evidence_of
 from hvdtune.dashboard.runs import Runs
 from hvdtune.dashboard.shell import PageAddress
-from hvdtune.timeline.analysis.metrics import breakdown
 from hvdtune.plural import counted
+from hvdtune.timeline.analysis.metrics import breakdown
 
 PATH, TITLE = "/timeline", "Timeline"
 

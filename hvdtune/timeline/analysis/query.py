@@ -20,13 +20,22 @@ NEEDS_DUCKDB: Final = (
 )
 
 
+# What would change tables; those of a trace only answer.
+_CHANGES: Final = frozenset(("INSERT", "UPDATE", "DELETE", "DROP", "ALTER"))
+# DuckDB says of each column of a table what is known of one in a database, too.
+_OF_COLUMNS: Final = ["column_name", "column_type", "null", "key", "default", "extra"]
+
+
 @dataclass(frozen=True)
 class QueryLimits:
-    """What a query may take; one row more than `rows` is answered where there are more."""
+    """What a query may take; one row more than `rows` is answered where there are more.
 
-    rows: int
-    seconds: float
-    memory_mb: int
+    None: as many rows as there are, as much memory as DuckDB takes by itself.
+    """
+
+    seconds: float = 30
+    rows: int | None = None
+    memory_mb: int | None = None
 
 
 def can_query() -> bool:
@@ -34,15 +43,15 @@ def can_query() -> bool:
     return importlib.util.find_spec("duckdb") is not None
 
 
-def query(trace: Trace, sql: str, limits: QueryLimits | None = None) -> pd.DataFrame:
+def query(trace: Trace, sql: str, limits: QueryLimits = QueryLimits()) -> pd.DataFrame:
     """The rows of a query over three tables: `slices`, `events` and `steps`.
 
     `slices` and `events` are those of `Trace`, `steps` is `steps.steps_of` (ms; NULL: not known). A
     query can read nothing else: no file and no address.
 
     Raises:
-        UsageError: DuckDB does not take the query, or it goes beyond the limits.
-        HvdtuneError: DuckDB is not installed.
+        UsageError: DuckDB does not take the query, or it needs more memory than it may have.
+        HvdtuneError: DuckDB is not installed, or the query takes too long.
     """
     if not sql.strip():
         raise UsageError("the query is empty: write a SELECT")
@@ -51,7 +60,7 @@ def query(trace: Trace, sql: str, limits: QueryLimits | None = None) -> pd.DataF
     except ImportError as error:
         raise HvdtuneError(NEEDS_DUCKDB) from error
     config: dict[str, Any] = {"enable_external_access": "false", "lock_configuration": "true"}
-    if limits is not None:
+    if limits.memory_mb is not None:
         config |= {"memory_limit": f"{limits.memory_mb}MB", "temp_directory": ""}
     with duckdb.connect(config=config) as connection:
         tables = {
@@ -62,28 +71,33 @@ def query(trace: Trace, sql: str, limits: QueryLimits | None = None) -> pd.DataF
         for name, table in tables.items():
             connection.register(name, table)
         try:
+            if any(each.type.name in _CHANGES for each in duckdb.extract_statements(sql)):
+                raise UsageError("the tables of a trace cannot be changed: write a SELECT")
             found = _answer(connection, sql, limits)
         except duckdb.InterruptException as error:
-            assert limits is not None
-            raise UsageError(f"the query took more than {limits.seconds:g} s") from error
+            raise HvdtuneError(f"the query took more than {limits.seconds:g} s") from error
         except (duckdb.Error, AttributeError) as error:
             raise UsageError(f"the query cannot be answered: {_one_line(error)}") from error
     if found is None:
         raise UsageError("the query has no rows to answer with: write a SELECT")
-    return found
+    return found[_OF_COLUMNS[:2]] if list(found.columns) == _OF_COLUMNS else found
 
 
-def _answer(connection: Any, sql: str, limits: QueryLimits | None) -> pd.DataFrame | None:
-    if limits is None:
-        answer = connection.execute(sql)
-        found: pd.DataFrame | None = None if answer.description is None else answer.df()
-        return found
+def without_rows(found: pd.DataFrame) -> str:
+    """What to say of an answer that has none."""
+    return f"The answer has no rows. Its columns are {', '.join(map(str, found.columns))}."
+
+
+def _answer(connection: Any, sql: str, limits: QueryLimits) -> pd.DataFrame | None:
     end = threading.Timer(limits.seconds, connection.interrupt)
     end.start()
     try:
         answer = connection.execute(sql)
         if answer.description is None:
             return None
+        if limits.rows is None:
+            found: pd.DataFrame = answer.df()
+            return found
         columns = [column[0] for column in answer.description]
         return pd.DataFrame(answer.fetchmany(limits.rows + 1), columns=columns)
     finally:

@@ -31,8 +31,10 @@ _SPEC: Final = re.compile(r"(\w+)\[([\d,]*)\]")
 
 # Of the first rank, what is drawn as its operations, whole or joined with others of a bucket.
 _DRAWN: Final = frozenset(
-    ("READY", "QUEUE", "PACK", "REDUCE", "EXCHANGE", "WAIT", "UNPACK")
-    + tuple(kind for kind in COLLECTIVES if KINDS[kind].horovod)
+    (
+        *("READY", "QUEUE", "PACK", "REDUCE", "EXCHANGE", "WAIT", "UNPACK"),
+        *(kind for kind in COLLECTIVES if KINDS[kind].horovod),
+    )
 )
 
 

@@ -47,6 +47,8 @@ class TestQueries:
             ("SELECT * FROM nothing", "nothing does not exist"),
             ("SELECT * FROM read_csv('/etc/passwd')", "file system operations are disabled"),
             ("", "the query"),
+            ("INSERT INTO steps VALUES (1)", "cannot be changed"),
+            ("DROP VIEW steps", "cannot be changed"),
         ],
     )
     def test_a_query_that_cannot_be_answered_is_a_sentence(self, sql, said):
@@ -62,14 +64,37 @@ class TestQueries:
     @pytest.mark.parametrize(
         ("sql", "said"),
         [
-            ("SELECT count(*) FROM range(1000000000000)", "took more than 0.1 s"),
             ("SELECT count(DISTINCT a) FROM range(1000000000) t(a)", "."),
             ("SET memory_limit = '9GB'", "the configuration has been locked"),
         ],
     )
     def test_a_query_ends_at_its_limits_and_cannot_change_them(self, sql, said):
-        with pytest.raises(UsageError, match=said):
+        with pytest.raises(HvdtuneError, match=said):
             query(TRACE, sql, QueryLimits(rows=3, seconds=0.1, memory_mb=100))
+
+    def test_a_query_that_takes_too_long_fails(self):
+        with pytest.raises(HvdtuneError, match=r"took more than 0.1 s") as caught:
+            query(TRACE, "SELECT count(*) FROM range(1000000000000)", QueryLimits(seconds=0.1))
+        assert not isinstance(caught.value, UsageError)
+
+    @pytest.mark.parametrize(
+        ("sql", "words", "code", "said"),
+        [
+            ("SELECT count(*) FROM range(1000000000000)", ["--seconds", "0.1"], 1, "than 0.1 s"),
+            ("SELECT rank, step FROM steps WHERE rank > 9", [], 0,
+             "The answer has no rows. Its columns are rank, step.\n"),
+            ("SELECT 'a' AS x, 1 AS y UNION ALL SELECT NULL, NULL", [], 0, "NULL NULL"),
+            ("DESCRIBE steps", [], 0, "column_name column_type\n"),
+        ],
+        ids=["too-long", "no-rows", "nulls", "columns"],
+    )  # fmt: skip
+    def test_the_command_answers_in_words(self, tmp_path, capsys, sql, words, code, said):
+        write_chrome(TRACE, tmp_path / "trace.json")
+        with pytest.raises(SystemExit) as ended:
+            main(["timeline", "query", *words, sql, str(tmp_path / "trace.json")])
+        told = capsys.readouterr()
+        assert ended.value.code == code and said in told.out + told.err
+        assert "None" not in told.out
 
     def test_the_command_prints_rows(self, tmp_path, capsys):
         write_chrome(TRACE, tmp_path / "trace.json")
