@@ -10,6 +10,7 @@ from hvdtune.dashboard.pages import query as query_page
 from hvdtune.dashboard.shell import PageAddress
 from hvdtune.timeline.analysis.overview import overview
 from hvdtune.timeline.analysis.query import query
+from hvdtune.timeline.analysis.query_tables import TABLES
 from hvdtune.workflows.traces import existing
 
 from .conftest import settle
@@ -48,6 +49,12 @@ def test_the_time_by_kind_is_what_stats_shows(run_folder):
     shown = {(row.rank, row.kind): row.busy_ms for row in overview(existing([run_folder])).kinds()}
     for row in found.itertuples():
         assert shown[row.rank, row.kind] == pytest.approx(row.ms, abs=0.001)
+
+
+def test_the_page_explains_every_column(run_folder):
+    page = str(query_page.layout(open_run(run_folder), PageAddress(0, {})))
+    for table in TABLES.values():
+        assert all(each.meaning[1:] in page for each in table.columns.values())
 
 
 @pytest.mark.parametrize(

@@ -7,12 +7,13 @@ import pandas as pd
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from hvdtune.dashboard.blocks import grid, note, nothing, number_columns, section
+from hvdtune.dashboard.blocks import capitalized, grid, note, nothing, number_columns, section
 from hvdtune.dashboard.data import RunView
 from hvdtune.dashboard.runs import Runs
 from hvdtune.dashboard.shell import PageAddress
 from hvdtune.errors import HvdtuneError
 from hvdtune.plural import counted
+from hvdtune.timeline.analysis.quantities import QUANTITIES
 from hvdtune.timeline.analysis.query import (
     NEEDS_DUCKDB,
     QueryLimits,
@@ -20,6 +21,7 @@ from hvdtune.timeline.analysis.query import (
     query,
     without_rows,
 )
+from hvdtune.timeline.analysis.query_tables import TABLES, SqlColumn
 
 PATH, TITLE = "/query", "Query"
 
@@ -88,10 +90,39 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
                 className="controls",
             ),
         ),
+        _tables(),
         dcc.Loading(html.Div(id="sql-answer", role="status"), delay_show=300),
         dcc.Store(id="sql-of", data=[place.run, bool(asked)]),
         html.Span(id="sql-kept", hidden=True),
     ]
+
+
+def _tables() -> Component:
+    """What each column means, folded."""
+    return html.Div(
+        [
+            html.Details(
+                [
+                    html.Summary(f"Columns of {name}"),
+                    html.P(f"A row is {table.rows}.", className="hint"),
+                    html.Dl(
+                        [part for item in table.columns.items() for part in _column(*item)],
+                        className="definitions",
+                    ),
+                ]
+            )
+            for name, table in TABLES.items()
+        ]
+    )
+
+
+def _column(name: str, column: SqlColumn) -> tuple[Component, Component]:
+    unit = f" ({column.unit})" if column.unit else ""
+    said: list[Component | str] = [f"{capitalized(column.meaning)}."]
+    if column.quantity:
+        title = QUANTITIES[column.quantity].title
+        said += [" ", html.A(title, href=f"/definitions#{column.quantity}")]
+    return html.Dt([html.Strong(name), unit]), html.Dd(said)
 
 
 def _refusal(run: RunView) -> Component | None:

@@ -180,7 +180,8 @@ def in_words(key: str, value: float) -> str:
 def page() -> str:
     """`docs/quantities.md`."""
     rows = "\n".join(
-        f"| {each.title} | {each.unit} | {each.definition} |" for each in QUANTITIES.values()
+        f'| <a id="{key}"></a>{each.title} | {each.unit} | {each.definition} |'
+        for key, each in QUANTITIES.items()
     )
     return f"""# What numbers mean
 
