@@ -18,7 +18,7 @@ from hvdtune.timeline import Trace, open_trace, summary
 from hvdtune.timeline.analysis.arrivals import Arrivals, arrivals_of
 from hvdtune.timeline.analysis.findings import Answer, why
 from hvdtune.timeline.analysis.metrics import breakdown, critical_path
-from hvdtune.timeline.analysis.quantities import measure
+from hvdtune.timeline.analysis.quantities import counts_of, measure
 from hvdtune.timeline.model.event_table import make_events
 from hvdtune.timeline.model.job_metadata import JobMetadata, job_metadata_of
 from hvdtune.timeline.model.schema import COLLECTIVES, COLUMNS
@@ -123,6 +123,11 @@ class RunView:
         """See `quantities.measure`; where steps were found, of all of them."""
         values = measure(self.steps)
         return values if self.arrivals is None else values | {"step-time": self.arrivals.step_ms}
+
+    @_computed_alone
+    def counts(self) -> Mapping[str, float]:
+        """See `quantities.counts_of`."""
+        return counts_of(self.trace)
 
     @_computed_alone
     def tensors(self) -> list[str]:

@@ -6,6 +6,7 @@ import pandas as pd
 
 from hvdtune.dashboard.blocks import of_numbers, of_sizes, of_times, text_column
 from hvdtune.dashboard.study import knob_names, knob_text
+from hvdtune.timeline.analysis.metrics import tensors
 
 _TENSOR_HEADERS = {
     "tensor": "Tensor",
@@ -55,17 +56,18 @@ _TRIAL_HEADERS = {
 def tensor_columns() -> list[dict[str, Any]]:
     """Column definitions of the per-tensor table; the first column names the tensor."""
     columns = [_column(field, header) for field, header in _TENSOR_HEADERS.items()]
-    columns[0] |= {"pinned": "left", "minWidth": 160, "tooltipField": "tensor"}
+    columns[0] |= {"pinned": "left", "minWidth": 160, "tooltipField": "about"}
     return columns
 
 
 def tensor_rows(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of a `tensor_table` with the fields of `tensor_columns`."""
+    """The rows of a `tensor_table` with the fields of `tensor_columns`, and what tells of them."""
     table = table.copy()
     for name in map(str, table.columns):
         if name.endswith("_us"):
             table[f"{name.removesuffix('_us')}_ms"] = table[name] / 1000
-    table = table[list(_TENSOR_HEADERS)]
+    about = [tensors.meaning(str(name)) or str(name) for name in table["tensor"]]
+    table = table[list(_TENSOR_HEADERS)].assign(about=about)
     return table.assign(last_rank=table["last_rank"].where(table["last_rank"] >= 0))
 
 

@@ -230,19 +230,14 @@ def _about(run: RunView) -> Component:
     sizes = run.trace.events[run.trace.events["kind"] == "BUCKET"].groupby("rank")["arg"].sum()
     steps = run.summary["steps"]
     known = len(sizes) and steps and sizes.max()
-    done = run.trace.events.loc[run.trace.events["kind"].isin(COLLECTIVES), "name"].nunique()
     of_buckets = f"{sized(sizes.max() / steps)} per step in buckets" if known else ""
     # Traces of other programs do not say how many ranks there were.
     of_all = f"{len(ranks)} of {job.size}" if job.size >= len(ranks) else f"{len(ranks)}"
     found = [
         card("Ranks", of_all, where if hosts else "host not recorded"),
         *_step_cards(run),
-        card(
-            "Tensors",
-            "not known" if run.names_no_tensors else f"{done:,}",
-            of_buckets,
-        ),
-        quantity("slices", run.trace.slice_count, "all that the trace holds"),
+        quantity("tensors", run.counts["tensors"], of_buckets or "in all collectives"),
+        quantity("slices", run.counts["slices"], "all that the trace holds"),
         _clock_card(run),
     ]
     setting = [

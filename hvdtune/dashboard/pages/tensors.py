@@ -6,7 +6,16 @@ import pandas as pd
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from hvdtune.dashboard.blocks import GRAPH, drawn, grid, known_columns, note, nothing, section
+from hvdtune.dashboard.blocks import (
+    GRAPH,
+    defined,
+    drawn,
+    grid,
+    known_columns,
+    note,
+    nothing,
+    section,
+)
 from hvdtune.dashboard.data import RunView
 from hvdtune.dashboard.figures.phases import phases_figure
 from hvdtune.dashboard.figures.theme import theme_of
@@ -38,7 +47,7 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
         ]
     return [
         html.H1(TITLE),
-        note(_UNNAMED if run.names_no_tensors else tensors.sentence(table)),
+        note(_UNNAMED) if run.names_no_tensors else defined("tensors", tensors.sentence(table)),
         section(
             "All tensors",
             html.P(

@@ -1,11 +1,13 @@
 """What numbers are called, and the one definition that each has on every page."""
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
+from hvdtune.timeline.model.schema import COLLECTIVES
 from hvdtune.timeline.model.trace import Trace
 
 
@@ -141,6 +143,15 @@ QUANTITIES: Mapping[str, Quantity] = {
         "announcements of a recording of torch.profiler's. It is the number of rows of the table "
         "`events`, and 0 where hvdtune does not know the program.",
     ),
+    "tensors": Quantity(
+        "Tensors",
+        "count",
+        "How many different names collectives in the trace have: of gradients that are reduced, of "
+        "parameters that are broadcast before the first step, of all else that a script "
+        "communicates. A tensor `weight+2` holds several small gradients, that of `weight` and two "
+        "more, packed into one, and counts once. `layouts.weight` is hvdtune's own and counts, "
+        "too: with it ranks tell each other which gradients are sparse.",
+    ),
 }
 
 
@@ -162,7 +173,12 @@ def measure(steps: pd.DataFrame) -> dict[str, float]:
 
 def counts_of(trace: Trace) -> dict[str, float]:
     """The quantities of a trace that are counts."""
-    return {"slices": trace.slice_count, "events": len(trace.events)}
+    names = trace.events["name"][trace.events["kind"].isin(COLLECTIVES)]
+    return {
+        "slices": trace.slice_count,
+        "events": len(trace.events),
+        "tensors": math.nan if trace.meta.get("unnamed_tensors") else names.nunique(),
+    }
 
 
 def in_words(key: str, value: float) -> str:

@@ -20,6 +20,7 @@ from hvdtune.timeline.analysis.metrics import (
     overlap,
     queueing,
     stragglers,
+    tensors,
 )
 from hvdtune.timeline.analysis.report import MetricTable, measure
 from tests.kit.synthetic import Recorder, Training
@@ -261,3 +262,21 @@ def test_the_breakdown_takes_less_memory_than_the_events() -> None:
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < events.memory_usage().sum()
+
+
+def test_what_tensors_are_counted_and_what_their_names_mean_is_said():
+    table = pd.DataFrame(
+        {
+            "tensor": ["allreduce.0.weight+199", "allreduce.1.weight", "allreduce.layouts.0.weight",
+                       "broadcast.parameters.0.weight"],
+            "operation": ["ALLREDUCE"] * 3 + ["BROADCAST"],
+            "bytes": [800 << 10, 4 << 10, 8, 4 << 10],
+            "communicate_p50_us": [160.0, 20.0, 5.0, 9.0],
+        }
+    )  # fmt: skip
+    said = tensors.sentence(table)
+    assert said.startswith("4 tensors: 3 in allreduces, 1 in broadcasts; the largest is allreduce.")
+    assert "the gradient of 0.weight and 199 more small gradients are packed." in said
+    assert "allreduce.layouts.0.weight is hvdtune's own" in said
+    plain = tensors.sentence(table.iloc[[1]])
+    assert plain.startswith("1 tensor; ") and "packed" not in plain and "own" not in plain

@@ -1,6 +1,8 @@
 """Phases of each tensor: how long it was negotiated, queued and communicated, and who was last."""
 
-from typing import Any
+import re
+from collections.abc import Iterable
+from typing import Any, Final
 
 import numpy as np
 import pandas as pd
@@ -23,18 +25,55 @@ def table(events: pd.DataFrame) -> pd.DataFrame:
     return tensor_table(Trace(events))
 
 
+# "weight+2": the gradient of `weight` and two more small ones, packed into one tensor.
+_PACKED: Final = re.compile(r"(?:allreduce\.)?(?P<first>.+)\+(?P<more>[0-9]+)")
+# What hvdtune.torch reduces for itself.
+_OWN: Final = re.compile(r"(?:allreduce\.)?layouts\..+")
+
+
 def sentence(table: pd.DataFrame) -> str:
-    """How many there are, and the largest."""
+    """How many there are, of which operations, the largest, and what their names mean."""
     if table.empty:
         return "No tensor was reduced, gathered or broadcast."
+    words = [_how_many(table), *notes(table["tensor"])]
+    return " ".join(words)
+
+
+def _how_many(table: pd.DataFrame) -> str:
+    operations = table["operation"].value_counts()
+    count = counted(len(table), "tensor")
+    if len(operations) > 1:
+        of_each = (f"{n:,} in {str(name).lower()}s" for name, n in operations.items())
+        count = f"{count}: {', '.join(of_each)}"
     if table["bytes"].isna().all():
-        return f"{counted(len(table), 'tensor')}, whose sizes are not recorded."
+        return f"{count}. Sizes are not recorded."
     largest = table.sort_values("bytes", na_position="first").iloc[-1]
     return (
-        f"{counted(len(table), 'tensor')}; the largest is {largest['tensor']} with "
-        f"{sized(largest['bytes'])}, communicated in "
-        f"{largest['communicate_p50_us'] / 1000:,.2f} ms (median)."
+        f"{count}; the largest is {largest['tensor']} with {sized(largest['bytes'])}, "
+        f"communicated in {largest['communicate_p50_us'] / 1000:,.2f} ms (median)."
     )
+
+
+def meaning(name: str) -> str:
+    """What the name of a tensor means that the script did not give it; "": nothing."""
+    if packed := _PACKED.fullmatch(name):
+        more = counted(int(packed["more"]), "more small gradient")
+        return (
+            f"{name} is one tensor into which the gradient of {packed['first']} and {more} are "
+            "packed."
+        )
+    if _OWN.fullmatch(name):
+        return f"{name} is hvdtune's own: with it ranks tell each other which gradients are sparse."
+    return ""
+
+
+def notes(names: Iterable[str]) -> list[str]:
+    """What names mean that the script did not give; of several of one sort the first."""
+    found: dict[bool, str] = {}
+    for name in names:
+        if said := meaning(name):
+            found.setdefault(_PACKED.fullmatch(name) is None, said)
+    return list(found.values())
 
 
 def tensor_table(trace: Trace) -> pd.DataFrame:
