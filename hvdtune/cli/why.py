@@ -64,7 +64,10 @@ def why(paths: tuple[Path, ...], *, link_gbps: float | None, as_json: bool) -> i
 @explained("second", type=Path, metavar="B", help="The trace to compare with A.")
 @json_option
 def diff(first: Path, second: Path, *, as_json: bool) -> int:
-    """Compare two traces of the same training: what takes longer in B, and how sure that is."""
+    """Compare two traces of the same training: what takes longer in B, and how sure that is.
+
+    The exit code is 5 where a trace has too few steps to be compared.
+    """
     from hvdtune.timeline.analysis import compare
     from hvdtune.timeline.analysis.metrics import breakdown
 
@@ -80,15 +83,16 @@ def diff(first: Path, second: Path, *, as_json: bool) -> int:
     warnings += sorted(notes - {""})
     if as_json:
         print_json({"says": says, "rows": records(table), "warnings": warnings})
-        return 0
+        return EXIT_INCOMPLETE if table.empty else 0
     for text in warnings:
         warning(text)
     print(says)
-    if not table.empty:
-        names = {"quantity": "", "a_ms": "A (ms)", "b_ms": "B (ms)", "change_ms": "change (ms)"}
-        names |= {"interval_ms": "95 % interval", "percent": "change (%)"}
-        rows = compare.shown(table).rename(columns=names)
-        print(rows.to_string(index=False, na_rep="-", float_format=lambda value: f"{value:.2f}"))
+    if table.empty:
+        return EXIT_INCOMPLETE
+    names = {"quantity": "", "a_ms": "A (ms)", "b_ms": "B (ms)", "change_ms": "change (ms)"}
+    names |= {"interval_ms": "95 % interval", "percent": "change (%)"}
+    rows = compare.shown(table).rename(columns=names)
+    print(rows.to_string(index=False, na_rep="-", float_format=lambda value: f"{value:.2f}"))
     return 0
 
 

@@ -185,7 +185,19 @@ def test_a_trace_without_events_is_no_failure(command, text, tmp_path, monkeypat
     monkeypatch.chdir(tmp_path)
     (tmp_path / "a.json").write_text(text)
     code = run("timeline", command, *["a.json"] * (2 if command == "diff" else 1))
-    assert code == (EXIT_INCOMPLETE if command == "why" else 0)
+    assert code == (EXIT_INCOMPLETE if command in ("why", "diff") else 0)
+
+
+@pytest.mark.parametrize("command", ["stats", "why"])
+def test_a_trace_without_events_is_said_to_hold_nothing(command, tmp_path, capsys):
+    (tmp_path / "a.json").write_text("[]")
+    run("timeline", command, tmp_path / "a.json")
+    told = capsys.readouterr().out
+    assert "he trace holds no slices" in told
+    assert "0.000" not in told and "program" not in told
+    run("timeline", command, "--json", tmp_path / "a.json")
+    document = json.loads(capsys.readouterr().out)
+    assert document.get("duration_ms") is None and not document.get("step_ms")
 
 
 def test_names_from_a_trace_are_no_markup(tmp_path, capsys):

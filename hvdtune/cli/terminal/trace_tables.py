@@ -27,13 +27,18 @@ def print_stats(found: Overview) -> None:
         # Names from traces are text: never markup.
         title = file.path if file.count == 1 else f"{file.path} ({counted(file.count, 'file')})"
         console.print(Text(f"{title}: {formats}, {counted(file.statistics.slices, 'slice')}"))
-    console.print(f"{duration_ms:,.3f} ms from the first to the last event\n")
-    console.print(_events(found))
-    if found.kinds():
-        console.print(_kinds(found, duration_ms))
-    if found.names():
+    if duration_ms is None:
+        told = "The trace holds no slices, so how long it lasts is not known."
+    else:
+        told = f"{duration_ms:,.3f} ms from the first to the last event\n"
+    console.print(told)
+    if found.counts():
+        console.print(_events(found))
+    if duration_ms is not None:
+        if found.kinds():
+            console.print(_kinds(found, duration_ms))
         console.print(_names(found))
-    console.print(_threads(found, duration_ms))
+        console.print(_threads(found, duration_ms))
     for text in found.warnings():
         warning(text)
 

@@ -217,7 +217,7 @@ def _timelines(runs: Runs, numbers: tuple[int, int], place: PageAddress) -> Comp
     for run in pair:
         if not run.swimlane.lanes:
             return nothing(
-                f"{run.title} has no events, so there are no timelines to compare.",
+                f"{run.title} holds no slices, so there are no timelines to compare.",
                 "Record it: hvdtune run --timeline-filename trace.json train.py",
             )
     tensors = list(dict.fromkeys(name for run in pair for name in run.tensors))

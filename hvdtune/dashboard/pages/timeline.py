@@ -24,7 +24,7 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
         return [
             html.H1(TITLE),
             nothing(
-                "This trace has no events.",
+                "This trace holds no slices.",
                 "Record one: hvdtune run --timeline-filename trace.json train.py",
             ),
         ]

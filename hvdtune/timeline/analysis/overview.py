@@ -49,11 +49,11 @@ class Overview:
     files: Sequence[FileOverview]
     notes: Sequence[str] = ()
 
-    def duration_ms(self) -> float:
-        """Return the time from the first begin to the last end."""
+    def duration_ms(self) -> float | None:
+        """Return the time from the first begin to the last end; None: there are no slices."""
         known = [file for file in self.files if file.statistics.slices]
         if not known:
-            return 0.0
+            return None
         together = all(file.origin_unix_ns is not None for file in known)
         shifts = [(file.origin_unix_ns or 0) if together else 0 for file in known]
         pairs = list(zip(known, shifts, strict=True))

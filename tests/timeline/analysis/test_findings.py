@@ -426,7 +426,7 @@ def test_ranks_with_another_order_are_found() -> None:
         pytest.param(
             lambda events: events["begin_ns"] < 40_000_000, "share only 2 steps", id="most"
         ),
-        pytest.param(lambda events: events["rank"] < 0, "no events", id="everything"),
+        pytest.param(lambda events: events["rank"] < 0, "holds no slices", id="everything"),
     ],
 )
 def test_missing_evidence_names_nobody(

@@ -34,8 +34,8 @@ def test_one_rank_of_several_is_incomplete() -> None:
     [
         (
             "",
-            "hvdtune does not recognize the program that recorded this trace, so it finds no "
-            "collectives and no steps in it",
+            "the program that recorded this trace is none that hvdtune knows, so no "
+            "collectives and no steps are found in it",
         ),
         ("cpu_op", "no step and no collective is among its slices (1)"),
     ],

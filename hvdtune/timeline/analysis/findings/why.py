@@ -237,9 +237,8 @@ def _of_arrivals(arrivals: Arrivals, job: JobMetadata) -> Answer:
 def _missing(trace: Trace, job: JobMetadata) -> Iterator[str]:
     events = trace.events
     if events.empty:
-        slices = 0 if trace.parsed is None else len(trace.parsed)
-        none = f"no step and no collective is among its slices ({slices:,})"
-        yield from job.gaps or (none if slices else "the trace has no events",)
+        none = f"no step and no collective is among its slices ({trace.slice_count:,})"
+        yield from (job.gaps or (none,)) if trace.slice_count else ("the trace holds no slices",)
         return
     yield from job.gaps
     if job.missing:

@@ -46,7 +46,7 @@ def _how_many(table: pd.DataFrame) -> str:
         of_each = (f"{n:,} in {str(name).lower()}s" for name, n in operations.items())
         count = f"{count}: {', '.join(of_each)}"
     if table["bytes"].isna().all():
-        return f"{count}. Sizes are not recorded."
+        return f"{count}; sizes are not recorded."
     largest = table.sort_values("bytes", na_position="first").iloc[-1]
     return (
         f"{count}; the largest is {largest['tensor']} with {sized(largest['bytes'])}, "

@@ -11,8 +11,8 @@ from hvdtune.timeline.reading.json.parsed import ParsedFile
 NAME = "chrome"
 NAMES_TENSORS = True
 GAP = (
-    "hvdtune does not recognize the program that recorded this trace, so it finds no collectives "
-    "and no steps in it"
+    "the program that recorded this trace is none that hvdtune knows, so no collectives and no "
+    "steps are found in it"
 )
 infer_events = None
 _RANK = re.compile(r"rank[ _-]?([0-9]{1,7})\b", re.IGNORECASE)
