@@ -16,7 +16,7 @@ from hvdtune.cli.messages import TerminalReporter, info, names_made_visible, war
 from hvdtune.cli.parameters import Number, WholeNumber, explained, group, json_option
 from hvdtune.errors import HvdtuneError, UsageError
 from hvdtune.plural import counted
-from hvdtune.workflows.traces import existing, refuse_overwriting, refuse_two_files_of_a_rank
+from hvdtune.workflows.traces import existing, load_trace, refuse_overwriting
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -74,7 +74,7 @@ def stats(paths: tuple[Path, ...], *, as_json: bool) -> int:
 @json_option
 def merge(paths: tuple[Path, ...], *, output: Path, as_json: bool) -> int:
     """Join the traces of several ranks into one, on one clock if their clocks are known."""
-    return _write(paths, output, "chrome", as_json=as_json, is_one_job=True)
+    return _write(paths, output, "chrome", as_json=as_json)
 
 
 @timeline.command()
@@ -114,11 +114,10 @@ def export(
 @json_option
 def query(sql: str, paths: tuple[Path, ...], *, seconds: float, as_json: bool) -> int:
     """Answer a query in SQL over a trace, by DuckDB (the extra `query`)."""
-    from hvdtune.timeline import open_trace
     from hvdtune.timeline.analysis.query import QueryLimits, without_rows
     from hvdtune.timeline.analysis.query import query as ask
 
-    found = ask(open_trace(existing(paths)), sql, QueryLimits(seconds))
+    found = ask(load_trace(paths), sql, QueryLimits(seconds))
     if as_json:
         print(found.to_json(orient="records"))
     elif found.empty:
@@ -186,17 +185,16 @@ def _write(
     kind: Format,
     *,
     as_json: bool,
-    is_one_job: bool = False,
     mark_cycles: bool = False,
 ) -> int:
     from hvdtune.timeline import open_trace, write_slices
+    from hvdtune.timeline.model.duplicate_ranks import refuse_two_files_of_a_rank
     from hvdtune.timeline.writing.export_horovod import left_out, write_horovod
 
     found = existing(paths)
     refuse_overwriting(target, found)
     trace = open_trace(found)
-    if is_one_job:
-        refuse_two_files_of_a_rank(trace)
+    refuse_two_files_of_a_rank(trace)
     if kind == "horovod" and not len(trace.events):
         raise UsageError(
             f"{paths[0]}: this trace has no collectives, which Horovod's format consists of"

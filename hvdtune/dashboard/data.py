@@ -19,6 +19,7 @@ from hvdtune.timeline.analysis.arrivals import Arrivals, arrivals_of
 from hvdtune.timeline.analysis.findings import Answer, why
 from hvdtune.timeline.analysis.metrics import breakdown, critical_path
 from hvdtune.timeline.analysis.quantities import counts_of, measure
+from hvdtune.timeline.model.duplicate_ranks import refuse_two_files_of_a_rank
 from hvdtune.timeline.model.event_table import make_events
 from hvdtune.timeline.model.job_metadata import JobMetadata, job_metadata_of
 from hvdtune.timeline.model.schema import COLLECTIVES, COLUMNS
@@ -162,7 +163,8 @@ class RunView:
 def open_run(path: Path, link_gbps: float | None = None) -> RunView:
     """Open a merged trace, a raw rank file, a run's directory, or the file of a study.
 
-    Raises UsageError when there is nothing to open at `path`, TraceFormatError when it is no trace.
+    Raises UsageError when there is nothing to open at `path` or a rank is in two files,
+    TraceFormatError when it is no trace.
     """
     if not path.exists():
         raise UsageError(f"{path}: no such file or directory")
@@ -177,6 +179,7 @@ def open_run(path: Path, link_gbps: float | None = None) -> RunView:
             raise
         text = "There is no trace beside this study: tune with -o FOLDER, or record the job."
         return RunView(str(path), empty_trace([text]), study)
+    refuse_two_files_of_a_rank(trace)
     warnings = trace.warnings + trace.left_out()
     trace = replace(trace, warnings=warnings)
     return RunView(str(path), trace, study, link_gbps, open_membership(folder), path)

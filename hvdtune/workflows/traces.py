@@ -117,15 +117,8 @@ def load_trace(paths: Sequence[Path]) -> Trace:
     Raises TraceFormatError or UsageError where there is none, or a rank is there twice.
     """
     from hvdtune.timeline import open_trace
+    from hvdtune.timeline.model.duplicate_ranks import refuse_two_files_of_a_rank
 
     trace = open_trace(existing(paths))
     refuse_two_files_of_a_rank(trace)
     return replace(trace, warnings=trace.warnings + trace.left_out())
-
-
-def refuse_two_files_of_a_rank(trace: Trace) -> None:
-    """Raises UsageError where two files tell of one rank: they are of two jobs, or of one twice."""
-    from hvdtune.timeline.model.duplicate_ranks import files_of_ranks, in_two_files
-
-    for text in in_two_files(files_of_ranks(trace)):
-        raise UsageError(f"{text}: name one trace of each rank, or their merged trace alone")

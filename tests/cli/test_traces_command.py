@@ -64,15 +64,20 @@ def test_stats_for_programs_is_one_document(capsys):
 
 
 @pytest.mark.parametrize("limit", [1, 1 << 40])
-def test_stats_warns_of_a_rank_in_two_files(limit, tmp_path, monkeypatch, capsys):
+@pytest.mark.parametrize("command", ["stats", "merge", "export", "query", "view", "why"])
+def test_a_rank_in_two_files_is_refused(command, limit, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("hvdtune.timeline.reading.cache.MIN_BYTES", limit)
     for path in KINETO.iterdir():
         shutil.copy(path, tmp_path)
         shutil.copy(path, tmp_path / f"copy-{path.name}")
-    assert run("timeline", "stats", tmp_path) == 0
-    (warning,) = [line for line in capsys.readouterr().err.splitlines() if "two files" in line]
-    assert "rank 0 is in two files: " in warning
-    assert "1 more rank is in several files" in warning
+    target = ["-o", tmp_path / "target.json"] if command in ("merge", "export") else []
+    sql = ["SELECT 1"] if command == "query" else []
+    assert run("timeline", command, *sql, tmp_path, *target) == 2
+    told = capsys.readouterr()
+    first, second = sorted(tmp_path.glob("*rank0.json.gz"))
+    assert f"rank 0 is in two files: {first}, {second}; 1 more rank is in several" in told.err
+    assert told.err.endswith("name one trace of each rank, or their merged trace alone\n")
+    assert told.out == ""
 
 
 def test_merge_joins_the_ranks_of_a_folder(tmp_path, capsys):

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 
 from hvdtune.errors import TraceFormatError, UsageError
-from hvdtune.timeline.model.duplicate_ranks import files_of_ranks, in_two_files
+from hvdtune.timeline.model.duplicate_ranks import files_of_ranks, refuse_twice
 from hvdtune.timeline.model.schema import KIND_NAMES
 from hvdtune.timeline.model.statistics import KindRow, NameRow, Statistics, statistics_of
 from hvdtune.timeline.reading import cache
@@ -27,6 +27,7 @@ class FileOverview:
         count: how many files there are.
         formats: see `slices.File`.
         origin_unix_ns: time 0 of `statistics`.
+        ranks: see `duplicate_ranks.files_of_ranks`.
     """
 
     path: str
@@ -35,6 +36,7 @@ class FileOverview:
     counts: dict[str, dict[str, int]]
     warnings: list[str]
     origin_unix_ns: int | None
+    ranks: Sequence[tuple[int, str, str]]
     count: int = 1
 
 
@@ -84,14 +86,7 @@ class Overview:
 
     def warnings(self) -> list[str]:
         """The warnings of all files."""
-        found = [text for file in self.files for text in file.warnings]
-        ranks = {
-            (row.rank, file.path, "".join(file.formats))
-            for file in self.files
-            for row in file.statistics.kinds
-            if row.kind in KIND_NAMES
-        }
-        return [*self.notes, *found, *in_two_files(sorted(ranks))]
+        return [*self.notes, *(text for file in self.files for text in file.warnings)]
 
     def document(self) -> dict[str, Any]:
         """All of it, for JSON."""
@@ -119,6 +114,7 @@ def overview(paths: Iterable[Path]) -> Overview:
 
     Raises:
         TraceFormatError: there is nothing to read.
+        UsageError: a rank is in two files.
     """
     found = find(paths)
     failures = Failures(found)
@@ -144,6 +140,7 @@ def overview(paths: Iterable[Path]) -> Overview:
                 failures.add(small[0], error)
     if not files:
         raise failures.error()
+    refuse_twice(sorted({rank for file in files for rank in file.ranks}))
     return Overview(files, [*found.notes, *failures.warnings])
 
 
@@ -156,7 +153,9 @@ def _from_cache(file: InspectedFile) -> FileOverview | None:
         parsed, told = kept.statistics()
         name, origin = kept.format
     warnings = hvdtune_json.warnings_of(parsed)
-    return FileOverview(str(file.path), (name,), told, parsed.counts, warnings, origin)
+    own = {row.rank for row in told.kinds if row.kind in KIND_NAMES}
+    ranks = [(rank, str(file.path), name) for rank in sorted(own)]
+    return FileOverview(str(file.path), (name,), told, parsed.counts, warnings, origin, ranks)
 
 
 def _loaded(found: TraceFiles) -> FileOverview:
@@ -167,8 +166,9 @@ def _loaded(found: TraceFiles) -> FileOverview:
         formats=tuple(dict.fromkeys(file.format for file in trace.files)),
         statistics=statistics_of(trace),
         counts={phase: dict(numbers) for phase, numbers in trace.counts.items()},
-        warnings=trace.warnings + in_two_files(files_of_ranks(trace)),
+        warnings=trace.warnings,
         origin_unix_ns=trace.origin_unix_ns,
+        ranks=files_of_ranks(trace),
         count=len(paths),
     )
 

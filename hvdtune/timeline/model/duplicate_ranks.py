@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 
+from hvdtune.errors import UsageError
 from hvdtune.timeline.model.schema import KIND_NAMES
 from hvdtune.timeline.model.trace import Trace
 
@@ -10,17 +11,33 @@ _BESIDE_EACH_OTHER = (["horovod", "kineto"], ["hvdtune", "kineto"], ["hvdtune-js
 
 
 def files_of_ranks(trace: Trace) -> list[tuple[int, str, str]]:
-    """Ranks with the files, if there are several, that hold events of hvdtune's kinds of theirs.
+    """Ranks with the files that hold events of hvdtune's kinds of theirs.
 
     Returns:
         Rank, path and format.
     """
-    if len(trace.files) < 2:
-        return []
+    if trace.kept_files_of_ranks:
+        return list(trace.kept_files_of_ranks)
     slices = trace.slices[trace.slices["kind"].isin(KIND_NAMES)]
     pairs = slices[["rank", "file"]].drop_duplicates().sort_values(["rank", "file"])
     files = ((int(rank), trace.files[int(file)]) for rank, file in pairs.to_numpy().tolist())
     return [(rank, file.path, file.format) for rank, file in files]
+
+
+def refuse_two_files_of_a_rank(trace: Trace) -> None:
+    """Raises UsageError where two files of a trace tell of one rank; see `refuse_twice`."""
+    if len(trace.files) > 1:
+        refuse_twice(files_of_ranks(trace))
+
+
+def refuse_twice(found: Iterable[tuple[int, str, str]]) -> None:
+    """Raises UsageError where a rank is in two files: they are of two jobs, or of one twice.
+
+    Args:
+        found: see `in_two_files`.
+    """
+    for text in in_two_files(found):
+        raise UsageError(f"{text}: name one trace of each rank, or their merged trace alone")
 
 
 def in_two_files(found: Iterable[tuple[int, str, str]]) -> list[str]:

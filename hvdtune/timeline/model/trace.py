@@ -44,6 +44,7 @@ class Trace:
         unused: events that are in none of `events`, `others`, `flows` and `counters`, where
             `parsed` is not kept.
         kept_slices: how many there were, where `parsed` is not kept.
+        kept_files_of_ranks: see `duplicate_ranks.files_of_ranks`, where `parsed` is not kept.
     """
 
     recorded: pd.DataFrame | None = None
@@ -58,6 +59,7 @@ class Trace:
     kept_counters: Counters | None = None
     unused: int = 0
     kept_slices: int | None = None
+    kept_files_of_ranks: tuple[tuple[int, str, str], ...] = ()
 
     @cached_property
     def events(self) -> pd.DataFrame:

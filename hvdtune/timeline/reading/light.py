@@ -11,6 +11,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from hvdtune.timeline.model.counters import COUNTER_LETTER, counters_of
+from hvdtune.timeline.model.duplicate_ranks import files_of_ranks
 from hvdtune.timeline.model.events_of_slices import DRAWN, others_of
 from hvdtune.timeline.model.flows import FLOW_LETTERS, flows_of
 from hvdtune.timeline.model.interning import PairInterner
@@ -157,4 +158,5 @@ def without_slices(trace: Trace, others: Sequence[UnsortedOthers], first_ns: int
         kept_counters=counters,
         unused=sum(part.unused for part in parts) - flows.events - counters.events,
         kept_slices=slices,
+        kept_files_of_ranks=tuple(files_of_ranks(trace)) if len(trace.files) > 1 else (),
     )
