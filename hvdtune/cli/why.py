@@ -91,7 +91,11 @@ def diff(first: Path, second: Path, *, as_json: bool) -> int:
         return EXIT_INCOMPLETE
     names = {"quantity": "", "a_ms": "A (ms)", "b_ms": "B (ms)", "change_ms": "change (ms)"}
     names |= {"interval_ms": "95 % interval", "percent": "change (%)"}
-    rows = compare.shown(table).rename(columns=names)
+    rows = compare.shown(table)
+    rows["percent"] = [
+        "-" if math.isnan(percent) else compare.relative(percent) for percent in rows["percent"]
+    ]
+    rows = rows.rename(columns=names)
     print(rows.to_string(index=False, na_rep="-", float_format=lambda value: f"{value:.2f}"))
     return 0
 

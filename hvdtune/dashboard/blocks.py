@@ -60,12 +60,17 @@ def quantity(key: str, value: float, explanation: str = "") -> Component:
             html.A(QUANTITIES[key].title, href=f"/definitions#{key}", className="card-title"),
             html.Div(in_words(key, value), className="card-value"),
             html.Div(
-                explanation or f"{QUANTITIES[key].unit}, mean of all ranks", className="card-note"
+                explanation or f"{_without_unit(key)}, mean of all ranks", className="card-note"
             ),
         ],
         className="card",
         **about,
     )
+
+
+def _without_unit(key: str) -> str:
+    """What the value of a quantity is of: its unit is beside the value."""
+    return QUANTITIES[key].unit.partition(" ")[2]
 
 
 def defined(key: str, text: str) -> Component:
@@ -203,8 +208,10 @@ def number_columns(rows: pd.DataFrame, headers: dict[str, str]) -> list[dict[str
                 column |= of_sizes()
             elif field.endswith("_ms") or "_ms_" in field:
                 column |= of_times()
-            if field.startswith("gb_per_s_"):  # of small buckets it is small
-                column |= of_format(",.3~r")
+            if field.startswith("gb_per_s_"):
+                column |= _of("hvdtuneRate(params.value)")
+            elif field == "percent":
+                column |= _of("hvdtuneChange(params.value)")
         found.append(column)
     return found
 

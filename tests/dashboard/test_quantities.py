@@ -253,3 +253,12 @@ def test_report_and_why_tell_the_same_of_communication(run, capsys):
     for found in run.answer.findings:
         if found.kind == "exposed-communication":
             assert f"of all ranks is {run.quantities['waiting']:.2f} ms" in found.evidence[1]
+
+
+def test_no_card_says_its_unit_twice(run):
+    for part in shown_on(run, "/"):
+        if key := getattr(part, "data-quantity", None):
+            title, value, note = [text for text in parts_of(part) if isinstance(text, str)]
+            unit = QUANTITIES[key].unit.split()[0]
+            assert title == QUANTITIES[key].title and value == getattr(part, "data-value")
+            assert not note.startswith(unit), note

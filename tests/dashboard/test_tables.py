@@ -5,6 +5,8 @@ from hvdtune.dashboard.blocks import number_columns
 from hvdtune.dashboard.study import open_study
 from hvdtune.dashboard.tables import tensor_columns, tensor_rows, trial_columns, trial_rows
 from hvdtune.timeline import tensor_table
+from hvdtune.timeline.analysis.compare import relative
+from hvdtune.timeline.analysis.metrics.bandwidth import rated
 
 from .conftest import settle
 from .studies import write_study
@@ -33,7 +35,8 @@ def test_every_trial_column_has_its_values_and_knobs_are_columns(tmp_path):
     ("field", "values", "shown"),
     [
         pytest.param("bytes_p50", [133120.0], "hvdtuneSize(params.value)", id="a median of bytes"),
-        pytest.param("gb_per_s_p50", [0.0031], "d3.format(',.3~r')", id="a bandwidth below 0.01"),
+        pytest.param("gb_per_s_p50", [0.0031], "hvdtuneRate(params.value)", id="a bandwidth"),
+        pytest.param("percent", [4899.57], "hvdtuneChange(params.value)", id="a change"),
         pytest.param("buckets", [4001], "d3.format(',.0f')", id="a count"),
         pytest.param("busy_ms", [1.25], "hvdtuneMs(params.value)", id="a time"),
     ],
@@ -73,3 +76,13 @@ def test_no_column_is_beyond_the_edge_of_a_table_and_the_rest_is_a_button_away(
     assert button.text_content() == "Show what fits"
     button.click()
     button.get_by_text(f"Show {hidden} more column").wait_for()
+
+
+def test_cells_are_written_as_python_writes_them(visit):
+    page = visit("/fusion?run=1")
+    write = "([name, value]) => window.dashAgGridFunctions[name](value)"
+    for rate in (5.263, 0.25, 0.0000892, 5e-8):
+        assert page.evaluate(write, ["hvdtuneRate", rate]) == rated(rate)
+    for percent in (900.0, 4_899.57, 123_456.0):
+        assert page.evaluate(write, ["hvdtuneChange", percent]) == relative(percent)
+    assert page.evaluate(write, ["hvdtuneChange", -25.04]) == "-25.0"

@@ -22,6 +22,18 @@
     }
     return bytes + " B";
   };
+  functions.hvdtuneRate = function (rate) { // in GB/s, as bandwidth.rated writes it
+    if (rate === null || rate === undefined) return "";
+    for (const [unit, size] of [["GB/s", 1], ["MB/s", 1e-3], ["kB/s", 1e-6]]) {
+      if (rate >= size) return Number((rate / size).toPrecision(3)) + " " + unit;
+    }
+    return Number((rate * 1e9).toPrecision(3)) + " B/s";
+  };
+  functions.hvdtuneChange = function (percent) { // as compare.relative writes it
+    if (percent === null || percent === undefined) return "";
+    if (percent >= 900) return Number((1 + percent / 100).toPrecision(2)).toLocaleString("en") + "x";
+    return percent.toLocaleString("en", { minimumFractionDigits: 1, maximumFractionDigits: 1 });
+  };
   functions.hvdtuneMs = function (ms) {
     if (ms === null || ms === undefined) return "";
     if (ms === 0) return "0";

@@ -17,8 +17,4 @@ def costs(found: TraceFinding) -> str:
 
 def sure(found: TraceFinding) -> str:
     """How it is known."""
-    return {
-        "high": "seen directly",
-        "medium": "computed with a model of communication",
-        "low": "other causes are possible",
-    }[found.confidence]
+    return found.basis

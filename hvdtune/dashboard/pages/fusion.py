@@ -34,8 +34,8 @@ _BANDWIDTH = {
     "from_bytes": "Size, at least",
     "buckets": "Buckets",
     "ms_p50": "ms, median",
-    "gb_per_s_p50": "GB/s, median",
-    "gb_per_s_p95": "GB/s, p95",
+    "gb_per_s_p50": "Bus bandwidth, median",
+    "gb_per_s_p95": "Bus bandwidth, p95",
     "best_percent": "% of the best",
 }
 

@@ -280,7 +280,7 @@ def _clock_card(run: RunView) -> Component:
     fits = run.trace.meta.get("clock", {}).values()
     residuals = [float(fit["residual_us"]) for fit in fits if fit.get("samples")]
     if residuals and len(hosts_of(run.trace)) == 1:
-        return card("Clocks", "one", "all ranks are on one host")
+        return card("Clocks", "the same", "all ranks are on one host and share its clock")
     if residuals:
         return card("Clocks agree to", f"{max(residuals):,.1f} us", "the largest residual of ranks")
     alone = len(run.ranks) < 2

@@ -26,11 +26,6 @@ from hvdtune.timeline.analysis.metrics import tensors
 
 PATH, TITLE = "/tensors", "Tensors"
 
-_UNNAMED = (
-    "This trace does not say which tensors its collectives are about: a row is all collectives of "
-    "one kind."
-)
-
 _TIMES = {"negotiate_p50_ms": "times of negotiation", "queue_p50_ms": "times in the queue"}
 
 
@@ -47,7 +42,9 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
         ]
     return [
         html.H1(TITLE),
-        note(_UNNAMED) if run.names_no_tensors else defined("tensors", tensors.sentence(table)),
+        note(tensors.UNNAMED)
+        if run.names_no_tensors
+        else defined("tensors", tensors.sentence(table)),
         section(
             "All tensors",
             html.P(

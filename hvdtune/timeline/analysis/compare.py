@@ -10,6 +10,7 @@ from hvdtune.timeline.analysis.metrics import breakdown, stragglers
 from hvdtune.timeline.model.trace import Trace
 
 TITLE = "Differences"
+_MANY_TIMES = 900.0  # %: from ten times as much on nobody thinks in percent
 BLOCKS = 10  # neighbouring steps are alike, so they are counted as one
 
 _WHOLE = (breakdown.PARTS[0], "off_processor_ms", *breakdown.PARTS[1:])  # they add up to a step
@@ -90,13 +91,24 @@ def sentence(table: pd.DataFrame, sides: Mapping[str, pd.DataFrame]) -> str:
     if not step["differs"]:
         return f"No difference of step times is shown: {_change(step)} per step."
     word = "longer" if step["change_ms"] > 0 else "shorter"
-    text = f"Steps are {abs(step['percent']):.1f} % {word} in the second: {_change(step)}."
+    if step["percent"] >= _MANY_TIMES:
+        said = f"take {relative(step['percent'])} as long"
+    else:
+        said = f"are {abs(step['percent']):.1f} % {word}"
+    text = f"Steps {said} in the second: {_change(step)}."
     # These add up to the step, so the change of one of them is the largest.
     parts = table[(table["quantity"] + "_ms").isin(_WHOLE)]
     most = parts.loc[(parts["change_ms"] * np.sign(step["change_ms"])).idxmax()]
     doubt = "" if most["differs"] else ", which may be chance"
     title = TITLES[most["quantity"]].lower()
     return f"{text} The part that changed most is {title}: {_change(most)}{doubt}."
+
+
+def relative(percent: float) -> str:
+    """A change in percent, or where it is a manifold, how many times as much it is: "50x"."""
+    if percent >= _MANY_TIMES:
+        return f"{float(f'{1 + percent / 100:.2g}'):,.0f}x"
+    return f"{percent:.2f}"
 
 
 def shown(table: pd.DataFrame) -> pd.DataFrame:

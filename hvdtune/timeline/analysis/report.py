@@ -3,6 +3,7 @@
 Names in a trace come from anybody: everything that is not written here is escaped.
 """
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from html import escape
@@ -11,10 +12,12 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from hvdtune.plural import sized
 from hvdtune.timeline.analysis import arrivals
 from hvdtune.timeline.analysis.arrivals import Arrivals, arrivals_of
+from hvdtune.timeline.analysis.compare import TITLES
 from hvdtune.timeline.analysis.findings import Answer, TraceFinding
-from hvdtune.timeline.analysis.metrics import METRICS, breakdown, stragglers, tensors
+from hvdtune.timeline.analysis.metrics import METRICS, bandwidth, breakdown, stragglers, tensors
 from hvdtune.timeline.analysis.recorded import says_of
 from hvdtune.timeline.analysis.steps import found_steps, steps_of
 from hvdtune.timeline.model.trace import Trace
@@ -73,6 +76,8 @@ def measure(trace: Trace) -> dict[str, MetricTable]:
             table = metric.table(steady if name in _OF_STEPS else trace.events)
         if says := says_of(trace, name):
             table = table.iloc[:0]
+        elif name == "tensors" and trace.meta.get("unnamed_tensors"):
+            says = tensors.UNNAMED
         else:
             says = metric.sentence(steady if name == "breakdown" else table)
         told[name] = MetricTable(metric.TITLE, table, says)
@@ -136,7 +141,23 @@ def _finding(number: int, found: TraceFinding) -> str:
     )
 
 
+def _readable(table: pd.DataFrame) -> pd.DataFrame:
+    """A table with times in ms, and sizes and rates in units of which they are at least one."""
+    shown = table.copy()
+    for name in map(str, table.columns):
+        if name.endswith("_ns"):
+            shown[name] = table[name] / 1e6
+        elif name.startswith("gb_per_s"):
+            shown[name] = [bandwidth.rated(rate) for rate in table[name]]
+        elif name.startswith("bytes") or name.endswith("bytes"):
+            shown[name] = ["" if np.isnan(size) else sized(size) for size in table[name]]
+    return shown.rename(
+        columns=lambda name: re.sub("_ns$", "_ms", str(name)).replace("gb_per_s", "rate")
+    )
+
+
 def _table(table: pd.DataFrame) -> str:
+    table = _readable(table)
     head = "".join(f"<th>{escape(str(column))}</th>" for column in table.columns)
     rows = [
         "<tr>" + "".join(f"<td>{escape(_cell(value))}</td>" for value in row) + "</tr>"
@@ -158,7 +179,7 @@ def _picture(steps: pd.DataFrame) -> str:
     if steps.empty or steps["compute_ms"].isna().all():
         return ""
     key = "".join(
-        f'<span style="background:{color}"></span>{part.removesuffix("_ms").replace("_", " ")}'
+        f'<span style="background:{color}"></span>{escape(TITLES[part.removesuffix("_ms")])}'
         for part, color in COLORS.items()
     )
     top = float(steps["step_ms"].quantile(0.99)) or 1.0

@@ -53,6 +53,17 @@ def test_the_part_that_changed_most_is_told_where_its_change_may_be_chance() -> 
     )
 
 
+def test_a_manifold_is_told_in_times_and_not_in_percent() -> None:
+    before, after = Training([1.0, 1.0], noise_ms=0.01), Training([80.0, 80.0], noise_ms=0.01)
+    table = compare.table(before.trace(), after.trace())
+    times = table["b_ms"][0] / table["a_ms"][0]
+    assert compare.relative(table["percent"][0]) == f"{times:.0f}x"
+    assert f"Steps take {times:.0f}x as long in the second: " in compare.sentence(table, {})
+    assert compare.relative(-25.0) == "-25.00"
+    assert compare.relative(899.0) == "899.00"
+    assert compare.relative(123_456.0) == "1,200x"
+
+
 def test_parts_that_neither_trace_has_are_not_shown() -> None:
     trace = Training([10.0, 10.0], noise_ms=0.2).trace()
     table = compare.table(trace, trace)

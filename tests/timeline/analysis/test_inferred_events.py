@@ -1,5 +1,6 @@
 """Findings from traces of other programs."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -82,3 +83,11 @@ def test_what_torch_profiler_does_not_record_is_not_called_nothing() -> None:
     assert "sizes are not recorded" in tensors.sentence(tensors.table(trace.events))
     buckets = fusion.table(trace.events)
     assert buckets[["bytes_p50", "bytes_max"]].isna().all(axis=None)
+
+
+def test_what_no_model_says_is_not_called_computed_with_one() -> None:
+    trace = open_trace(KINETO)
+    (found,) = why(trace, job_metadata_of(trace)).findings
+    assert (found.kind, found.confidence) == ("exposed-communication", "medium")
+    assert found.basis == "likely, not certain"
+    assert replace(found, kind="network").basis == "computed with a model of communication"

@@ -280,3 +280,33 @@ def test_what_tensors_are_counted_and_what_their_names_mean_is_said():
     assert "allreduce.layouts.0.weight is hvdtune's own" in said
     plain = tensors.sentence(table.iloc[[1]])
     assert plain.startswith("1 tensor; ") and "packed" not in plain and "own" not in plain
+
+
+@pytest.mark.parametrize(
+    ("gb_per_s", "said"),
+    [(5.263, "5.26 GB/s"), (0.25, "250 MB/s"), (0.0000892, "89.2 kB/s"), (5e-8, "50 B/s")],
+)
+def test_rates_are_in_a_unit_that_people_read(gb_per_s, said):
+    assert bandwidth.rated(gb_per_s) == said
+
+
+def test_steps_are_counted_once_and_not_for_each_rank():
+    steps = breakdown.steady_steps(Training([10.0, 14.0]).trace())
+    assert f"the mean of {steps['step'].nunique()} steps on 2 ranks:" in breakdown.sentence(steps)
+
+
+def test_buckets_are_closed_for_a_reason_of_several():
+    rows = pd.DataFrame(
+        {"reason": ["operation never fuses"], "buckets": [2], "tensors_per_bucket": [1.0],
+         "bytes_p50": [4096.0]}
+    )  # fmt: skip
+    assert "100 % were closed because their operation cannot be fused" in fusion.sentence(rows)
+
+
+def test_the_path_is_told_in_words():
+    rows = pd.DataFrame(
+        {"rank": [1, 1], "part": ["no_processor", "exposed"], "ms_per_step": [9.0, 1.0],
+         "percent": [90.0, 10.0]}
+    )  # fmt: skip
+    assert "is rank 1 without a processor: 9.00 ms per step" in critical_path.sentence(rows)
+    assert "is rank 1 waiting for buckets: 1.00 ms" in critical_path.sentence(rows.iloc[1:])

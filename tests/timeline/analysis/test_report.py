@@ -32,6 +32,14 @@ def test_the_page_has_its_answer_pictures_and_metrics(steps: int, said: str) -> 
     assert [title for title in TITLES if f"<h2>{title}</h2>" not in text] == []
 
 
+def test_numbers_and_the_legend_are_for_people() -> None:
+    text = page_of(Training([10.0, 14.0]).trace())
+    assert not re.findall(r"<th>\w*(?:_ns|gb_per_s)\w*</th>", text)
+    assert "<th>begin_ms</th>" in text and re.search(r"<td>[0-9.]+ [kM]?i?B</td>", text)
+    (legend,) = re.findall(r'<p class="key">(.*?)</p>', text)
+    assert "Waiting for buckets" in legend and "exposed" not in legend
+
+
 def test_the_page_loads_nothing() -> None:
     text = page_of(Training([10.0, 14.0]).trace())
     assert not re.findall(r"(?:src|href)\s*=|@import|url\(|<script", text)

@@ -46,10 +46,9 @@ OF_HANGS = frozenset(
         "communicator-error",
     }
 )
-KINDS = (
-    OF_RANKS
-    | OF_HANGS
-    | {
+# What a model of communication says of the steps with another setting or another network.
+BY_MODEL = frozenset(
+    {
         "tiny-buckets",
         "long-cycle",
         "cold-cache",
@@ -60,10 +59,10 @@ KINDS = (
         "hierarchy-off",
         "channels",
         "network",
-        "exposed-communication",
-        "idle-gpus",
     }
 )
+KINDS = OF_RANKS | OF_HANGS | BY_MODEL | {"exposed-communication", "idle-gpus"}
+_MODEL = "computed with a model of communication"
 
 # What a script can do about bytes: with hvdtune's own optimizers, DDP, FSDP2.
 SEND_LESS = (
@@ -134,8 +133,9 @@ class TraceFinding:
         evidence: what was seen, one sentence each.
         remedy: what to do, a knob with its value or a place to look.
         knob: the knob of the remedy, "" if it has none.
-        confidence: "high": seen directly; "medium": computed with a model of communication; "low":
-            the trace leaves room for other causes, which the evidence names.
+        confidence: "high": seen directly; "medium": computed with a model of communication, or
+            likely and not certain; "low": the trace leaves room for other causes, which the
+            evidence names.
     """
 
     kind: str
@@ -146,6 +146,14 @@ class TraceFinding:
     remedy: str
     knob: str = ""
     confidence: Confidence = "high"
+
+    @property
+    def basis(self) -> str:
+        """How it is known, which its confidence follows from."""
+        if self.confidence == "medium":
+            by_model = self.kind in BY_MODEL
+            return _MODEL if by_model else "likely, not certain"
+        return "seen directly" if self.confidence == "high" else "other causes are possible"
 
     @property
     def why_no_cost(self) -> str:

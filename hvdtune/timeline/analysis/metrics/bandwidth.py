@@ -49,13 +49,21 @@ def table(events: pd.DataFrame) -> pd.DataFrame:
     return rows
 
 
+def rated(gb_per_s: float) -> str:
+    """A rate in the largest unit of which it is at least one, to three digits."""
+    for unit, size in (("GB/s", 1.0), ("MB/s", 1e-3), ("kB/s", 1e-6)):
+        if gb_per_s >= size:
+            return f"{gb_per_s / size:.3g} {unit}"
+    return f"{gb_per_s * 1e9:.3g} B/s"
+
+
 def sentence(table: pd.DataFrame, link_gbps: float | None = None) -> str:
     """The best, and what share of a link it is."""
     if table.empty:
         return "The trace does not record the bytes of buckets."
     best = table.sort_values("gb_per_s_p50").iloc[-1]
     text = (
-        f"The best is {best['gb_per_s_p50']:.3g} GB/s, for {best['operation']} of "
+        f"The best is {rated(best['gb_per_s_p50'])}, for {best['operation']} of "
         f"{sized(best['from_bytes'])} and more"
     )
     if link_gbps:

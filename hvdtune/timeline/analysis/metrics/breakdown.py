@@ -59,9 +59,9 @@ COLUMNS = (
 )
 _WORDS = {
     "compute_ms": "computing",
-    "input_ms": "input",
-    "gc_ms": "garbage collection",
-    "checkpoint_ms": "checkpoints",
+    "input_ms": "waiting for input",
+    "gc_ms": "collecting garbage",
+    "checkpoint_ms": "writing checkpoints",
     "no_processor_ms": "without a processor",
     "gpu_idle_ms": "with an idle GPU",
 }
@@ -135,9 +135,10 @@ def sentence(table: pd.DataFrame) -> str:
             if percent[part]
         ]
         shares.append(f"{waited:.0f} % waiting for communication ({', '.join(each)})")
+    steps, ranks = (table[key].nunique() for key in ("step", "rank"))
     return (
-        f"A step takes {total / len(table):.2f} ms, the mean of {counted(len(table), 'step')} of "
-        f"all ranks: {', '.join(shares)}."
+        f"A step takes {total / len(table):.2f} ms, the mean of {counted(steps, 'step')} on "
+        f"{counted(ranks, 'rank')}: {', '.join(shares)}."
     )
 
 
@@ -166,6 +167,12 @@ def sentence_of_busy_time(table: pd.DataFrame) -> str:
         f"{' and '.join(told)}. When in a step is not recorded, so the lanes of busy time do not "
         "tell it from computing."
     )
+
+
+def words_of(part: str) -> str:
+    """What a rank does in a part of a step, one of `PARTS` without "_ms"."""
+    column = f"{part}_ms"
+    return _WORDS.get(column) or f"waiting for {_WAITED_FOR[column]}"
 
 
 def sees_gpus(steps: pd.DataFrame) -> bool:

@@ -6,7 +6,7 @@ announced: negotiation and communication. Shortening anything else shortens no s
 
 import pandas as pd
 
-from hvdtune.timeline.analysis.metrics.breakdown import PARTS
+from hvdtune.timeline.analysis.metrics.breakdown import PARTS, words_of
 from hvdtune.timeline.analysis.metrics.stragglers import busy_times
 
 TITLE = "Critical path"
@@ -39,7 +39,7 @@ def sentence(table: pd.DataFrame) -> str:
         return "The trace has no steps that all ranks share."
     first = table.iloc[0]
     return (
-        f"Most of the path through the ranks is rank {first['rank']}'s {first['part']}: "
+        f"Most of the path through the ranks is rank {first['rank']} {words_of(first['part'])}: "
         f"{first['ms_per_step']:.2f} ms per step, {first['percent']:.0f} % of it."
     )
 

@@ -9,7 +9,7 @@ TITLE = "Fusion"
 # The reason that the core records for closing a bucket -> words for it in a sentence.
 REASONS = {
     "fusion threshold": "the next tensor would not have fitted",
-    "operation never fuses": "its operation cannot be fused",
+    "operation never fuses": "their operation cannot be fused",
 }
 
 

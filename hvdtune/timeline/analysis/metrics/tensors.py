@@ -16,6 +16,10 @@ from hvdtune.timeline.model.schema import COLLECTIVES, KINDS, Ints
 from hvdtune.timeline.model.trace import Trace
 
 TITLE = "Tensors"
+UNNAMED = (
+    "This trace does not say which tensors its collectives are about: a row is all collectives of "
+    "one kind."
+)
 
 _TENSOR_PHASES = {"negotiate": ("NEGOTIATE",), "queue": ("QUEUE",), "communicate": COLLECTIVES}
 
