@@ -310,3 +310,10 @@ def test_the_path_is_told_in_words():
     )  # fmt: skip
     assert "is rank 1 without a processor: 9.00 ms per step" in critical_path.sentence(rows)
     assert "is rank 1 waiting for buckets: 1.00 ms" in critical_path.sentence(rows.iloc[1:])
+
+
+def test_the_path_does_not_call_sleep_computing():
+    steps = breakdown.steady_steps(Training([10.0, 16.0], asleep_ms=[0.0, 6.0]).trace())
+    path = critical_path.table(steps).set_index(["rank", "part"])["ms_per_step"]
+    assert path[1, "off_processor"] == pytest.approx(6.0, abs=0.1)
+    assert path[1, "compute"] == pytest.approx(10.0, abs=0.3)

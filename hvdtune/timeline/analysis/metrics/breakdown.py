@@ -170,8 +170,10 @@ def sentence_of_busy_time(table: pd.DataFrame) -> str:
 
 
 def words_of(part: str) -> str:
-    """What a rank does in a part of a step, one of `PARTS` without "_ms"."""
+    """What a rank does in a part of a step: one of `PARTS` or off_processor_ms, without "_ms"."""
     column = f"{part}_ms"
+    if part == "off_processor":
+        return _OFF
     return _WORDS.get(column) or f"waiting for {_WAITED_FOR[column]}"
 
 

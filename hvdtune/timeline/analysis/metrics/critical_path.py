@@ -19,11 +19,15 @@ def table(breakdown: pd.DataFrame) -> pd.DataFrame:
         breakdown: see `metrics.breakdown`.
 
     Returns:
-        Columns rank, part (see `metrics.breakdown`, without "_ms"), ms_per_step (over all steps),
+        Columns rank, part (see `metrics.breakdown`, without "_ms"; computing is apart from time off
+        the processor as far as the trace tells that), ms_per_step (over all steps),
         percent (of the path), steps (in which this rank's part was on the path).
     """
     on_path = path_rows(breakdown)
-    parts = on_path.melt(id_vars=["rank"], value_vars=list(PARTS), var_name="part", value_name="ms")
+    off_ms = on_path["off_processor_ms"].fillna(0.0)
+    on_path = on_path.assign(compute_ms=on_path["compute_ms"] - off_ms)
+    columns = [*PARTS, "off_processor_ms"]
+    parts = on_path.melt(id_vars=["rank"], value_vars=columns, var_name="part", value_name="ms")
     by = parts[parts["ms"] > 0].groupby(["rank", "part"])["ms"].agg(["sum", "size"]).reset_index()
     by["part"] = by["part"].str.removesuffix("_ms")
     total = float(by["sum"].sum())
