@@ -88,7 +88,8 @@ TABLES: Mapping[str, SqlTable] = {
         "events",
     ),
     "steps": SqlTable(
-        "one step of one rank, of the steps that every rank has, without the first ones",
+        "one step of one rank, of the steps that every rank has, without the first ones; a time is "
+        "NULL where the trace does not tell it",
         {
             "rank": SqlColumn("whose step it is"),
             "step": SqlColumn("its number"),
@@ -102,21 +103,20 @@ TABLES: Mapping[str, SqlTable] = {
             "input_ms": SqlColumn("in spans of the script called input", "ms"),
             "gc_ms": SqlColumn("in garbage collections of Python's", "ms"),
             "checkpoint_ms": SqlColumn("in spans of the script called checkpoint", "ms"),
-            "no_processor_ms": SqlColumn("without a processor; 0 also where not recorded: then "
-                                         "ran_ms is NULL", "ms", "lost-processor-time"),
-            "gpu_idle_ms": SqlColumn("of what is left, when the GPU ran nothing; 0 also where GPUs "
-                                     "were not recorded: then idle_ms is NULL", "ms"),
+            "no_processor_ms": SqlColumn("ready to run, without a processor", "ms",
+                                         "lost-processor-time"),
+            "gpu_idle_ms": SqlColumn("of what is left, when the GPU ran nothing", "ms"),
             "wait_ms": SqlColumn("waiting for ranks", "ms", "waiting-for-ranks"),
             "negotiate_ms": SqlColumn("waiting for negotiation", "ms", "waiting-for-negotiation"),
             "exposed_ms": SqlColumn("waiting for buckets", "ms", "exposed"),
             "communicate_ms": SqlColumn("while a bucket is under way, hidden or not; the quantity "
                                         "is its sum in % of that of step_ms", "ms",
                                         "communicating"),
-            "ran_ms": SqlColumn("on a processor; NULL where not recorded", "ms"),
-            "off_processor_ms": SqlColumn("of computing, without a processor and without having "
-                                          "asked for one: idle, or waiting for a device", "ms"),
+            "ran_ms": SqlColumn("on a processor", "ms"),
+            "off_processor_ms": SqlColumn("of computing: the script's thread neither ran nor was "
+                                          "ready to run; it slept, or waited for a device", "ms"),
             "idle_ms": SqlColumn("while the GPU ran nothing and the script did not wait for "
-                                 "operations; NULL where GPUs were not recorded", "ms"),
+                                 "operations", "ms"),
         },
     ),
 }  # fmt: skip
