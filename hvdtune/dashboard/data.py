@@ -17,7 +17,7 @@ from hvdtune.errors import UsageError
 from hvdtune.timeline import Trace, open_trace, summary
 from hvdtune.timeline.analysis.arrivals import Arrivals, arrivals_of
 from hvdtune.timeline.analysis.findings import Answer, why
-from hvdtune.timeline.analysis.metrics import breakdown, critical_path
+from hvdtune.timeline.analysis.metrics import breakdown, critical_path, stragglers
 from hvdtune.timeline.analysis.quantities import counts_of, measure
 from hvdtune.timeline.model.duplicate_ranks import refuse_two_files_of_a_rank
 from hvdtune.timeline.model.event_table import make_events
@@ -97,6 +97,12 @@ class RunView:
         if self.arrivals is not None:
             return breakdown.table(self.trace.events.iloc[:0])
         return breakdown.steady_steps(self.trace)
+
+    @_computed_alone
+    def late_ranks(self) -> pd.DataFrame:
+        """See `stragglers.table`."""
+        of_streams = breakdown.is_only_of_streams(self.trace.events, self.steps)
+        return stragglers.table(self.steps, of_streams=of_streams)
 
     @_computed_alone
     def critical_steps(self) -> pd.DataFrame:

@@ -133,6 +133,12 @@ def test_parts_and_tables_add_up_to_the_quantities(run):
     assert values["busy-time"] + values["waiting"] == pytest.approx(values["step-time"])
     ranks = stragglers.table(run.steps)
     assert ranks["waited_ms_per_step"].mean() == pytest.approx(values["waiting-for-ranks"])
+    costs = run.late_ranks
+    if len(costs) > 1 and not breakdown.is_only_of_streams(run.trace.events, run.steps):
+        waited = costs.set_index("rank")["waited_ms_per_step"]
+        for row in costs.to_dict("records"):
+            assert row["cost_ms_per_step"] <= waited.drop(row["rank"]).min() + 1e-9
+            assert row["excess_ms"] <= row["cost_ms_per_step"] + 1e-9
     matrix = stragglers.waits_for(run.trace, run.steps)
     assert matrix.sum(axis=1).mean() == pytest.approx(values["waiting-for-ranks"], abs=1e-9)
     share = efficiency.table(run.steps)["percent"].iloc[0]
@@ -235,6 +241,18 @@ def test_a_timeline_calls_busy_time_computing_nowhere(run):
     if run.quantities["lost-processor-time"] > 0.1:
         assert f"{values['no_processor_ms']:.2f} ms without a processor" in told[0]
     assert bool(told) == (len(run.steps) > 0 and not (values < 0.05).all())
+
+
+def test_the_costs_of_a_rank_are_told_apart_wherever_one_stands(run):
+    named = [found for found in run.answer.findings if found.ranks and run.arrivals is None]
+    for found in named:
+        rows = run.late_ranks.set_index("rank").loc[found.ranks[0]]
+        told = f"in all, rank {found.ranks[0]} costs the others {rows['cost_ms_per_step']:.2f} ms"
+        assert any(text.startswith(told) for text in found.evidence)
+        ranks = " ".join(part for part in shown_on(run, "/ranks") if isinstance(part, str))
+        assert f"would be {rows['cost_ms_per_step']:.2f} ms shorter" in ranks
+        assert f"{rows['excess_ms']:.2f} ms of that because" in ranks
+    assert named or run.steps["rank"].nunique() < 3
 
 
 def test_definitions_are_on_their_page_and_in_the_documentation(run):

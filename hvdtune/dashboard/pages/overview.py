@@ -292,7 +292,7 @@ def _ranks(run: RunView, place: PageAddress) -> Component:
         return html.Span()
     return section(
         "Ranks",
-        defined("rank-cost", stragglers.sentence(stragglers.table(run.steps))),
+        defined("rank-cost", stragglers.sentence(run.late_ranks)),
         figure("busy_times", place.run, "Bars: busy time of a step for each rank, in ms", 220),
         html.A("Open Ranks", href=link("/ranks", place.run)),
     )

@@ -20,7 +20,7 @@ _HEADERS = {
     "late_percent": "Last in (% of steps)",
     "cost_ms_per_step": "Cost to others (ms per step)",
     "reason": "Main cause",
-    "excess_ms": "Cost of the main cause (ms per step)",
+    "excess_ms": "Of that by the main cause (ms per step)",
     "waited_ms_per_step": "Waited for others (ms per step)",
 }
 
@@ -45,7 +45,7 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
                 "Open the folder with the files of all ranks, or mark steps: hvd.mark_step()",
             ),
         ]
-    table = stragglers.table(run.steps)
+    table = run.late_ranks
     host = pd.Series([run.job.hosts.get(rank, "") for rank in table["rank"]], dtype="str")
     rows = table.assign(host=host.to_numpy())[list(_HEADERS)]
     steps = run.steps["step"].nunique()
@@ -69,7 +69,15 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
             ),
             figure("waits", place.run, "Heat map of waiting rank by the rank waited for, in ms"),
         ),
-        section("All ranks", grid("rank-table", number_columns(rows, _HEADERS), rows)),
+        section(
+            "All ranks",
+            defined(
+                "finding-cost",
+                "A finding about a rank counts only what it names, so it may cost less than the "
+                "rank does in all.",
+            ),
+            grid("rank-table", number_columns(rows, _HEADERS), rows),
+        ),
     ]
 
 

@@ -103,15 +103,18 @@ QUANTITIES: Mapping[str, Quantity] = {
     "rank-cost": Quantity(
         "Cost of a rank",
         "ms per step",
-        "By how much steps would be shorter (mean) were the rank busy no longer than the next one. "
-        "The others wait for longer than that where their waits come at other times.",
+        "By how much steps would be shorter (mean) were the rank busy no longer than the next one, "
+        "and no more than what every other rank waits for ranks. The part of busy time in "
+        "which it exceeds the next one most is its main cause, with its part of the cost. A "
+        "finding about the rank counts only what it names.",
     ),
     "finding-cost": Quantity(
         "Cost of a finding",
         "ms per step",
         "By how much steps would be shorter (mean) without what the finding names, with an "
-        "interval of 95 % over steps. Costs do not add up: each is what would be gained if it "
-        "alone went.",
+        "interval of 95 % over steps. Of a rank that is slow it is what is so in a typical step, "
+        "without parts of its busy time that have a name of their own. Costs do not add up: each "
+        "is what would be gained if it alone went.",
     ),
     "noise-floor": Quantity(
         "A/A noise floor",

@@ -19,7 +19,7 @@ from hvdtune.timeline.analysis.compare import TITLES
 from hvdtune.timeline.analysis.findings import Answer, TraceFinding
 from hvdtune.timeline.analysis.metrics import METRICS, bandwidth, breakdown, stragglers, tensors
 from hvdtune.timeline.analysis.recorded import says_of
-from hvdtune.timeline.analysis.steps import found_steps, steps_of
+from hvdtune.timeline.analysis.steps import found_steps
 from hvdtune.timeline.model.trace import Trace
 from hvdtune.timeline.reading.clock import clock_table
 
@@ -64,24 +64,34 @@ class MetricTable:
 
 def measure(trace: Trace) -> dict[str, MetricTable]:
     """Every metric of `metrics.METRICS`, in its order."""
-    steady = steps_of(trace)
-    given = {"breakdown": breakdown.of_trace(trace), "tensors": tensors.tensor_table(trace)}
     known = arrivals_of(trace)
-    told = {} if known is None else _of_arrivals(known)
-    for name, metric in METRICS.items():
-        if name in told:
-            continue
-        table = given.get(name)
-        if table is None:
-            table = metric.table(steady if name in _OF_STEPS else trace.events)
-        if says := says_of(trace, name):
-            table = table.iloc[:0]
-        elif name == "tensors" and trace.meta.get("unnamed_tensors"):
-            says = tensors.UNNAMED
-        else:
-            says = metric.sentence(steady if name == "breakdown" else table)
-        told[name] = MetricTable(metric.TITLE, table, says)
-    return {name: told[name] for name in METRICS}
+    told = _of_steps(trace) if known is None else _of_arrivals(known)
+    told["tensors"] = _told(trace, "tensors", tensors.tensor_table(trace))
+    return {
+        name: told.get(name) or _told(trace, name, metric.table(trace.events))
+        for name, metric in METRICS.items()
+    }
+
+
+def _told(trace: Trace, name: str, table: pd.DataFrame) -> MetricTable:
+    """A metric's table, or why the trace cannot tell it."""
+    metric = METRICS[name]
+    if says := says_of(trace, name):
+        return MetricTable(metric.TITLE, table.iloc[:0], says)
+    if name == "tensors" and trace.meta.get("unnamed_tensors"):
+        return MetricTable(metric.TITLE, table, tensors.UNNAMED)
+    return MetricTable(metric.TITLE, table, metric.sentence(table))
+
+
+def _of_steps(trace: Trace) -> dict[str, MetricTable]:
+    """The metrics of steps, of a trace that marks them."""
+    steady = breakdown.steady_steps(trace)
+    told = {name: _told(trace, name, METRICS[name].table(steady)) for name in _OF_STEPS}
+    late = stragglers.table(steady, of_streams=breakdown.is_only_of_streams(trace.events, steady))
+    told["stragglers"] = _told(trace, "stragglers", late)
+    said = breakdown.sentence(steady)
+    told["breakdown"] = MetricTable(breakdown.TITLE, breakdown.of_trace(trace), said)
+    return told
 
 
 def _of_arrivals(known: Arrivals) -> dict[str, MetricTable]:

@@ -261,4 +261,4 @@ def test_a_rank_whose_gpu_is_idle_for_longer_does_not_compute_longer(tmp_path):
     trace = open_trace(tmp_path)
     (late,) = (f for f in why(trace, job_metadata_of(trace)).findings if f.ranks == (1,))
     assert late.kind == "slow-elsewhere"
-    assert late.evidence[-1] == "its GPU is idle meanwhile: rank 0: 0.04, rank 1: 0.06 ms per step"
+    assert late.evidence[-2] == "its GPU is idle meanwhile: rank 0: 0.04, rank 1: 0.06 ms per step"

@@ -1,7 +1,7 @@
 """Ranks that make others wait, and what every rank does besides computing."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,6 +14,7 @@ from hvdtune.timeline.analysis.findings.finding import (
     cost_of,
     cost_of_pauses,
 )
+from hvdtune.timeline.analysis.metrics import stragglers
 
 Floats = NDArray[np.float64]
 
@@ -75,6 +76,12 @@ _PARTS = (
 
 def find(evidence: TraceEvidence) -> Iterator[TraceFinding]:
     """One finding for each named part, one for a rank that computes longer, one for pauses."""
+    for found in _find(evidence):
+        in_all = tuple(_cost_in_all(evidence, rank) for rank in found.ranks)
+        yield replace(found, evidence=found.evidence + in_all)
+
+
+def _find(evidence: TraceEvidence) -> Iterator[TraceFinding]:
     busy = evidence.busy.to_numpy()
     ranks = [int(rank) for rank in evidence.busy.columns]
     left = busy.copy()
@@ -347,6 +354,15 @@ def _pauses(evidence: TraceEvidence, busy: Floats, ranks: list[int]) -> Iterator
         ),
         remedy="put hvd.span(...) around validation, checkpoints and logging to see which it is",
         confidence="medium",
+    )
+
+
+def _cost_in_all(evidence: TraceEvidence, rank: int) -> str:
+    """The cost of a rank, of which a finding is a part."""
+    table = stragglers.table(evidence.steps, of_streams=evidence.is_of_streams).set_index("rank")
+    return (
+        f"in all, rank {rank} costs the others {table.loc[rank, 'cost_ms_per_step']:.2f} ms per "
+        "step (cost of a rank); the finding counts only what it names"
     )
 
 

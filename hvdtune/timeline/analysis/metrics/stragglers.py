@@ -44,35 +44,44 @@ _IT = {
 }
 
 
-def table(breakdown: pd.DataFrame) -> pd.DataFrame:
+def table(breakdown: pd.DataFrame, *, of_streams: bool = False) -> pd.DataFrame:
     """One row per rank, the one that costs most first.
 
     Args:
         breakdown: see `metrics.breakdown`.
+        of_streams: whether it was GPUs' streams that waited, see `breakdown.is_only_of_streams`:
+            what they wait for other ranks is in their waits for buckets.
 
     Returns:
         Columns rank, own_ms (median of a step), late_percent (steps in which it had most busy
-        time), cost_ms_per_step (saved if its busy time were that of the next rank), reason (the
-        part of its busy time that costs most: compute, input ...), excess_ms (what that part
-        costs, ms per step), waited_ms_per_step (for others).
+        time), cost_ms_per_step (saved if its busy time were that of the next rank; no more than
+        what every other rank waits for ranks), reason (the part of its busy time that costs most:
+        compute, input ...), excess_ms (what that part costs, ms per step), waited_ms_per_step (for
+        others).
     """
     own = busy_times(breakdown)
     parts = {column: part(breakdown, column) for column in REASONS}
-    waited = breakdown.groupby("rank")["wait_ms"].mean()
+    waited, in_buckets = (
+        breakdown.groupby("rank")[key].mean() for key in ("wait_ms", "exposed_ms")
+    )
+    waits = (waited + in_buckets if of_streams else waited).to_numpy()
     rows = []
     for index, rank in enumerate(own.columns):
         others = np.delete(own.to_numpy(), index, axis=1)
         mine = own.to_numpy()[:, index]
         next_ms = others.max(axis=1) if others.size else mine
+        more = float(np.maximum(mine - next_ms, 0).mean())
+        # Ranks do not end their steps at the very same time, so it may seem to be busier than that.
+        cost = min(more, float(np.delete(waits, index).min(initial=more)))
         reason, excess = _reason(own.to_numpy(), parts, index)
         rows.append(
             {
                 "rank": int(rank),
                 "own_ms": float(np.median(mine)),
                 "late_percent": 100 * float((mine > next_ms).mean()),
-                "cost_ms_per_step": float(np.maximum(mine - next_ms, 0).mean()),
+                "cost_ms_per_step": cost,
                 "reason": reason,
-                "excess_ms": excess,
+                "excess_ms": min(excess * cost / more, cost) if more else 0.0,
                 "waited_ms_per_step": float(waited[rank]),
             }
         )
@@ -89,7 +98,7 @@ def sentence(table: pd.DataFrame) -> str:
     return (
         f"Rank {worst['rank']} is the last in {worst['late_percent']:.0f} % of steps; all steps "
         f"would be {worst['cost_ms_per_step']:.2f} ms shorter (mean) were it busy no longer than "
-        f"the next rank. Mostly, it {_IT[worst['reason']]}."
+        f"the next rank: {worst['excess_ms']:.2f} ms of that because it {_IT[worst['reason']]}."
     )
 
 
@@ -183,7 +192,7 @@ def _reason(
 ) -> tuple[str, float]:
     """What a rank's cost is made of: the part in which it exceeds the next rank most.
 
-    The ms per step of all parts add up to the cost.
+    The ms per step of all parts add up to that by which its busy time exceeds the next one's.
 
     Args:
         times: busy times; `parts` of them by their `REASONS`, and the rank's place in them.
