@@ -198,7 +198,7 @@ HEAT_MAP = "Heat map of rank by step"
 @pytest.mark.parametrize(
     ("address", "button", "name", "holds", "least_bytes"),
     [
-        ("/tensors", "Download CSV: tensor", "tensor.csv", [b"Type and shape", b"layer2.bias"], 50),
+        ("/tensors", "Download CSV: tensor", "tensor.csv", [b"Operation", b"layer2.bias"], 50),
         ("/fusion", "Download CSV: reason", "reason.csv", [b"Closed because"], 20),
         ("/ranks?run=1", f"Save as SVG: {HEAT_MAP}", "hvdtune.svg", [b"<svg"], 5_000),
         ("/ranks?run=1", f"Save as PNG: {HEAT_MAP}", "hvdtune.png", [b"\x89PNG"], 5_000),

@@ -4,10 +4,12 @@ import pandas as pd
 import plotly.graph_objects as go
 
 from hvdtune.dashboard.figures.theme import Theme, empty_figure, pattern_of
+from hvdtune.timeline.analysis.metrics import breakdown
 
 # Part -> colour of Okabe and Ito's palette, pattern (never colour alone), what it is called.
 PARTS = {
     "computing": ("#0072b2", "", "computes"),
+    "untold": ("#0072b2", ".", breakdown.UNTOLD),
     "unknown": ("#8a8a8a", "/", "unknown: off the processor"),
     "input_ms": ("#e69f00", "", "input"),
     "gc_ms": ("#cc79a7", "", "garbage collection"),
@@ -39,7 +41,11 @@ def parts_of(steps: pd.DataFrame) -> pd.DataFrame:
     known = steps["ran_ms"].notna()
     off = steps["off_processor_ms"].where(known, 0.0).fillna(0.0)
     off = off.clip(upper=steps["compute_ms"])
-    return steps.assign(unknown=off, computing=steps["compute_ms"] - off)[list(PARTS)]
+    rest = steps["compute_ms"] - off
+    told = breakdown.knows_computing(steps)
+    none = rest * 0.0
+    computing, untold = (rest, none) if told else (none, rest)
+    return steps.assign(unknown=off, computing=computing, untold=untold)[list(PARTS)]
 
 
 def stacked_figure(means: pd.DataFrame, theme: Theme, height: int) -> go.Figure:

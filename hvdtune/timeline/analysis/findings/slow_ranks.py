@@ -360,9 +360,10 @@ def _pauses(evidence: TraceEvidence, busy: Floats, ranks: list[int]) -> Iterator
 def _cost_in_all(evidence: TraceEvidence, rank: int) -> str:
     """The cost of a rank, of which a finding is a part."""
     table = stragglers.table(evidence.steps, of_streams=evidence.is_of_streams).set_index("rank")
+    cost = float(table["cost_ms_per_step"].to_dict()[rank])
     return (
-        f"in all, rank {rank} costs the others {table.loc[rank, 'cost_ms_per_step']:.2f} ms per "
-        "step (cost of a rank); the finding counts only what it names"
+        f"in all, rank {rank} costs the others {cost:.2f} ms per step (cost of a rank); the "
+        "finding counts only what it names"
     )
 
 

@@ -65,6 +65,7 @@ _WORDS = {
     "no_processor_ms": "without a processor",
     "gpu_idle_ms": "with an idle GPU",
 }
+UNTOLD = "computing or what is not recorded"
 _OFF = "off the processor (a device at work, or idle)"
 _LEAST_OFF_PERCENT = 0.5
 # Parts of the time in which the script waits for communication: what it waits for
@@ -123,7 +124,7 @@ def sentence(table: pd.DataFrame) -> str:
     total = float(table["step_ms"].sum())
     percent = {part: 100 * float(table[part].sum()) / total for part in PARTS}
     off = 100 * float(table["off_processor_ms"].sum()) / total
-    words = _WORDS
+    words = _WORDS if knows_computing(table) else _WORDS | {"compute_ms": UNTOLD}
     if off >= _LEAST_OFF_PERCENT:
         words = {"compute_ms": _WORDS["compute_ms"], "off": _OFF, **_WORDS}
         percent |= {"off": off, "compute_ms": percent["compute_ms"] - off}
@@ -142,6 +143,14 @@ def sentence(table: pd.DataFrame) -> str:
     )
 
 
+def knows_computing(table: pd.DataFrame) -> bool:
+    """Whether computing is told from other things that are not waiting, by the steps of `table`.
+
+    Else what is left of a step may as well be time off the processor or without one.
+    """
+    return bool(table[["ran_ms", "idle_ms"]].notna().to_numpy().any())
+
+
 def sentence_of_busy_time(table: pd.DataFrame) -> str:
     """What of busy time is no computing, which no timeline can show; "" where nothing is told.
 
@@ -152,8 +161,8 @@ def sentence_of_busy_time(table: pd.DataFrame) -> str:
         return ""
     if table["ran_ms"].isna().any():
         return (
-            "How much of busy time is computing is not recorded: the script may wait for a device "
-            "or for input, too."
+            "How long the script's thread is on a processor is not recorded, so busy time may be "
+            "computing as well as waiting for a device or for something else."
         )
     parts = {"off_processor_ms": _OFF, "no_processor_ms": _WORDS["no_processor_ms"]}
     means = {word: float(table[part].mean()) for part, word in parts.items()}

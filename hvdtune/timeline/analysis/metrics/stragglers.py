@@ -12,7 +12,9 @@ from numpy.typing import NDArray
 
 from hvdtune.timeline.analysis import device_spans
 from hvdtune.timeline.analysis.metrics.breakdown import (
+    UNTOLD,
     announced_by_all,
+    knows_computing,
     waited_for_ranks,
     waiting,
 )
@@ -41,6 +43,7 @@ _IT = {
     "an idle GPU": "leaves its GPU idle",
     "being off the processor, for a device or idle": "is off the processor, for a device or idle",
     "compute": "computes longer",
+    UNTOLD: "is busy longer, with computing or what is not recorded",
 }
 
 
@@ -61,6 +64,7 @@ def table(breakdown: pd.DataFrame, *, of_streams: bool = False) -> pd.DataFrame:
     """
     own = busy_times(breakdown)
     parts = {column: part(breakdown, column) for column in REASONS}
+    told = knows_computing(breakdown)
     waited, in_buckets = (
         breakdown.groupby("rank")[key].mean() for key in ("wait_ms", "exposed_ms")
     )
@@ -74,6 +78,8 @@ def table(breakdown: pd.DataFrame, *, of_streams: bool = False) -> pd.DataFrame:
         # Ranks do not end their steps at the very same time, so it may seem to be busier than that.
         cost = min(more, float(np.delete(waits, index).min(initial=more)))
         reason, excess = _reason(own.to_numpy(), parts, index)
+        if reason == REASONS["compute_ms"] and not told:
+            reason = UNTOLD
         rows.append(
             {
                 "rank": int(rank),
