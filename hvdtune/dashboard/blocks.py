@@ -206,7 +206,7 @@ def number_columns(rows: pd.DataFrame, headers: dict[str, str]) -> list[dict[str
             column |= of_numbers(0 if pd.api.types.is_integer_dtype(rows[field]) else 2)
             if field in _SIZES or field.startswith("bytes_"):
                 column |= of_sizes()
-            elif field.endswith("_ms") or "_ms_" in field:
+            elif field.endswith("_ms") or "_ms_" in field or field.startswith("ms_"):
                 column |= of_times()
             if field.startswith("gb_per_s_"):
                 column |= _of("hvdtuneRate(params.value)")

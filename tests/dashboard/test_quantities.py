@@ -29,7 +29,7 @@ from hvdtune.timeline.model.schema import KIND_NAMES
 from tests.kit import gpu_recordings
 from tests.kit.horovod_timeline import write_horovod_timeline
 from tests.kit.synthetic import Recorder, Training
-from tests.kit.traces import KINETO
+from tests.kit.traces import KINETO, SPEEDSCOPE
 
 DOCS = Path(__file__).parents[2] / "docs"
 _JOBS = {
@@ -300,3 +300,11 @@ def test_no_card_says_its_unit_twice(run):
             unit = QUANTITIES[key].unit.split()[0]
             assert title == QUANTITIES[key].title and value == getattr(part, "data-value")
             assert not note.startswith(unit), note
+
+
+def test_tensors_of_an_unknown_program_are_not_known_and_not_none():
+    run = open_run(SPEEDSCOPE / "simple.json")
+    assert run.counts["slices"] == 4 and math.isnan(run.counts["tensors"])
+    cards = {getattr(part, "data-quantity", None): part for part in shown_on(run, "/")}
+    assert getattr(cards["tensors"], "data-value") == "not known"
+    assert getattr(cards["slices"], "data-value") == "4"

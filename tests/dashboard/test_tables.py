@@ -38,6 +38,7 @@ def test_every_trial_column_has_its_values_and_knobs_are_columns(tmp_path):
         pytest.param("gb_per_s_p50", [0.0031], "hvdtuneRate(params.value)", id="a bandwidth"),
         pytest.param("percent", [4899.57], "hvdtuneChange(params.value)", id="a change"),
         pytest.param("buckets", [4001], "d3.format(',.0f')", id="a count"),
+        pytest.param("ms_p50", [0.003], "hvdtuneMs(params.value)", id="a short time"),
         pytest.param("busy_ms", [1.25], "hvdtuneMs(params.value)", id="a time"),
     ],
 )

@@ -175,12 +175,14 @@ def measure(steps: pd.DataFrame) -> dict[str, float]:
 
 
 def counts_of(trace: Trace) -> dict[str, float]:
-    """The quantities of a trace that are counts."""
-    names = trace.events["name"][trace.events["kind"].isin(COLLECTIVES)]
+    """The quantities of a trace that are counts; NaN: the trace does not tell."""
+    events = trace.events
+    are_named = len(events) > 0 and not trace.meta.get("unnamed_tensors")
+    names = events["name"][events["kind"].isin(COLLECTIVES)]
     return {
         "slices": trace.slice_count,
-        "events": len(trace.events),
-        "tensors": math.nan if trace.meta.get("unnamed_tensors") else names.nunique(),
+        "events": len(events),
+        "tensors": names.nunique() if are_named else math.nan,
     }
 
 
