@@ -32,7 +32,7 @@ _SPEC: Final = re.compile(r"(\w+)\[([\d,]*)\]")
 # Of the first rank, what is drawn as its operations, whole or joined with others of a bucket.
 _DRAWN: Final = frozenset(
     (
-        *("READY", "QUEUE", "PACK", "REDUCE", "EXCHANGE", "WAIT", "UNPACK"),
+        *("QUEUE", "PACK", "REDUCE", "EXCHANGE", "WAIT", "UNPACK"),
         *(kind for kind in COLLECTIVES if KINDS[kind].horovod),
     )
 )
@@ -63,10 +63,11 @@ def left_out(trace: Trace, written: WrittenTimeline) -> dict[str, int]:
     rank, kind = trace.slices["rank"].to_numpy(), trace.slices["kind"].astype("str")
     is_drawn = kind.isin(_DRAWN | ({"CYCLE"} if written.mark_cycles else set()))
     is_drawn &= np.maximum(rank, 0) == written.rank
-    gone = kind[~is_drawn & (kind != "NEGOTIATE")].value_counts()
+    gone = kind[~is_drawn & ~kind.isin(["NEGOTIATE", "READY"])].value_counts()
     counts = {str(name) or "others": int(count) for name, count in gone.items()}
     # Announcements are ticks, also those of other ranks, if the first rank announced the same.
-    counts["NEGOTIATE"] = int((trace.events["kind"] == "NEGOTIATE").sum()) - written.ticks
+    announced = sum(len(ranks) for ranks in _ready(trace).values())
+    counts["NEGOTIATE"] = announced - written.ticks
     by_count = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return {name: count for name, count in by_count if count > 0}
 
@@ -83,7 +84,7 @@ def write_horovod(trace: Trace, path: Path | str, *, mark_cycles: bool = False) 
     own = events[events["rank"] == first]
     tensors = list(own[own["kind"].isin([*COLLECTIVES, "NEGOTIATE"])]["name"].unique())
     pids = {name: pid for pid, name in enumerate(tensors, start=1)}
-    rows = list(_in_turn(_works(events, own), pids, trace))
+    rows = list(_in_turn(_works(trace, own), pids, trace))
     if mark_cycles:
         rows += [
             _Row(int(ns), '{"ph": "i", "name": "CYCLE_START", "ts": %d, "s": "g"}')
@@ -129,10 +130,10 @@ def _in_turn(works: Iterable[_Work], pids: dict[str, int], trace: Trace) -> Iter
             yield row._replace(ns=free_ns[work.name])
 
 
-def _works(events: pd.DataFrame, own: pd.DataFrame) -> Iterator[_Work]:
+def _works(trace: Trace, own: pd.DataFrame) -> Iterator[_Work]:
     """By tensor, in the order of time."""
-    ready = _ready(events)
-    done = events[events["kind"].isin(COLLECTIVES)]
+    ready = _ready(trace)
+    done = trace.events[trace.events["kind"].isin(COLLECTIVES)]
     operations = dict(zip(done["name"].astype("str"), done["kind"].astype("str"), strict=True))
     table = _negotiations(own).merge(_operations(own), on=["name", "seq", "bucket"], how="outer")
     table = table.fillna({"process_set": 0, "answered": -1, "begun": -1, "queued": -1, "done": -1})
@@ -157,14 +158,21 @@ def _works(events: pd.DataFrame, own: pd.DataFrame) -> Iterator[_Work]:
         )
 
 
-def _ready(events: pd.DataFrame) -> dict[Any, tuple[tuple[int, int], ...]]:
-    announced = events[events["kind"] == "NEGOTIATE"]
+def _ready(trace: Trace) -> dict[Any, tuple[tuple[int, int], ...]]:
+    """When which ranks announced an operation: by events, or by ticks of Horovod's own."""
+    announced = trace.events[trace.events["kind"] == "NEGOTIATE"]
     announced = announced.assign(process_set=announced["arg"] // PROCESS_SET_UNIT)
-    found: dict[Any, list[tuple[int, int]]] = {}
-    columns = (announced[key].tolist() for key in (*_KEY, "rank", "begin_ns"))
-    for name, process_set, seq, rank, begin_ns in zip(*columns, strict=True):
-        found.setdefault((name, process_set, seq), []).append((rank, begin_ns))
-    return {key: tuple(sorted(ranks)) for key, ranks in found.items()}
+    tables = [announced]
+    if trace.parsed is not None:
+        ticks = trace.parsed[trace.parsed["kind"] == "READY"]
+        ticks = ticks.assign(name=ticks["tensor"], process_set=ticks["process_set"].clip(lower=0))
+        tables.append(ticks)
+    found: dict[Any, dict[int, int]] = {}
+    for table in tables:
+        columns = (table[key].tolist() for key in (*_KEY, "rank", "begin_ns"))
+        for name, process_set, seq, rank, begin_ns in zip(*columns, strict=True):
+            found.setdefault((name, process_set, seq), {})[rank] = begin_ns
+    return {key: tuple(sorted(ranks.items())) for key, ranks in found.items()}
 
 
 def _negotiations(own: pd.DataFrame) -> pd.DataFrame:

@@ -13,6 +13,7 @@ from hvdtune.timeline import load, merge
 from hvdtune.timeline.model.trace import Trace
 from hvdtune.timeline.writing.export_horovod import left_out, write_horovod
 from tests.kit import rank_files as files
+from tests.kit.traces import HOROVOD
 
 Events = list[dict[str, Any]]
 US = 1000
@@ -172,3 +173,18 @@ def test_an_announcement_of_what_the_first_rank_never_announced_is_left_out(tmp_
     trace = merge([rank_0, rank_1])
     written = write_horovod(trace, tmp_path / "timeline.json")
     assert (written.ticks, left_out(trace, written)["NEGOTIATE"]) == (2, 1)
+
+
+def test_ticks_of_a_timeline_of_horovods_stay(tmp_path):
+    source = load(HOROVOD / "horovod_resnet50_np2_sigkill.json.gz")
+    written = write_horovod(source, tmp_path / "timeline.json")
+    again = load(tmp_path / "timeline.json")
+    assert written.slices == again.slice_count
+    for rank in (0, 1):
+        ticks = [
+            trace.slices[(trace.slices["kind"] == "READY") & (trace.slices["rank"] == rank)]
+            for trace in (source, again)
+        ]
+        first, second = (set(zip(t["tensor"], t["seq"], strict=True)) for t in ticks)
+        assert first and first <= second
+    assert "READY" not in left_out(source, written)
