@@ -25,6 +25,7 @@ from hvdtune.timeline.analysis.quantities import (
     page,
 )
 from hvdtune.timeline.analysis.query import can_query, query
+from hvdtune.timeline.analysis.recorded import FACTS
 from hvdtune.timeline.model.schema import KIND_NAMES
 from tests.kit import gpu_recordings
 from tests.kit.horovod_timeline import write_horovod_timeline
@@ -181,6 +182,19 @@ def test_what_a_trace_does_not_record_is_unknown():
     assert in_words("lost-processor-time", values["lost-processor-time"]) == "not known"
     nothing = breakdown.steady_steps(Training([1.0], steps=0).trace())
     assert all(math.isnan(value) for value in measure(nothing).values())
+
+
+def test_what_a_horovod_timeline_says_of_buckets_is_the_same_on_all_pages(tmp_path):
+    path = write_horovod_timeline(tmp_path / "trace.json", 40, [0, 5_000])
+    horovod = open_run(path)
+    texts = {
+        page: " ".join(part for part in shown_on(horovod, page) if isinstance(part, str))
+        for page in ("/tensors", "/fusion")
+    }
+    assert "in its bucket" not in texts["/tensors"]
+    assert "There are no buckets" not in texts["/fusion"]
+    assert FACTS["buckets"].sentence in texts["/fusion"]
+    assert "of announcements hit the cache" in texts["/fusion"]
 
 
 def test_steps_are_the_same_ones_wherever_they_are_spoken_of(run, capsys):

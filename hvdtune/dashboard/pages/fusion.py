@@ -80,8 +80,11 @@ def _buckets(run: RunView, place: PageAddress) -> list[Component]:
     threshold = run.job.setting.get("fusion_threshold_bytes")
     known = threshold if isinstance(threshold, int) and threshold > 0 else None
     rows = fusion.table(run.trace.events)
+    said = note(fusion.sentence(rows, known))
+    if rows.empty:
+        return [said]
     return [
-        note(fusion.sentence(rows, known)),
+        said,
         figure("bucket_sizes", place.run, "Histogram of the bytes of buckets", 280)
         if rows["bytes_max"].notna().any()
         else note("The trace does not say how many bytes they have."),

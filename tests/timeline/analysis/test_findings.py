@@ -12,7 +12,7 @@ import pytest
 from scipy.special import stdtrit
 
 from hvdtune.timeline import Trace
-from hvdtune.timeline.analysis.findings import Answer, why
+from hvdtune.timeline.analysis.findings import Answer, unnamed, why
 from hvdtune.timeline.analysis.findings.finding import MOST_BLOCKS, T_975, TraceEvidence
 from hvdtune.timeline.analysis.findings.negotiation import cache_remedy
 from hvdtune.timeline.analysis.metrics import breakdown
@@ -46,6 +46,19 @@ def test_nothing_is_found_that_is_not_there(
 ) -> None:
     answer = ask(training.trace(), link_gbps=1.0)
     assert (answer.verdict, [finding.kind for finding in answer.findings]) == (verdict, kinds)
+
+
+def test_the_largest_part_of_a_step_that_no_finding_is_about_is_named() -> None:
+    trace = Training([10.0, 14.0], bucket_ms=4.0).trace()
+    evidence = TraceEvidence.of(trace, job_metadata_of(trace))
+    findings = {finding.kind: finding for finding in ask(trace).findings}
+    share = 100 * 4.0 / evidence.step_ms
+    left = f"waiting for buckets takes 4.00 ms of a step ({share:.0f} %, the mean of all ranks)"
+    assert unnamed.note(evidence, [findings["slow-compute"]]).startswith(left)
+    assert not unnamed.note(evidence, list(findings.values()))
+    ranks = "waiting for ranks takes 2.00 ms"
+    assert unnamed.note(evidence, [findings["exposed-communication"]]).startswith(ranks)
+    assert not [note for note in ask(BALANCED.trace()).notes if "no finding is about it" in note]
 
 
 exactly = pytest.approx

@@ -24,6 +24,7 @@ from hvdtune.timeline.analysis.findings import (
     negotiation,
     network,
     slow_ranks,
+    unnamed,
 )
 from hvdtune.timeline.analysis.findings.finding import (
     FEW_STEPS,
@@ -145,6 +146,8 @@ def why(trace: Trace, job: JobMetadata, steps: pd.DataFrame | None = None) -> An
     if len(evidence.busy) < FEW_STEPS:
         found = [_less_sure(finding) for finding in found]
         notes.insert(0, f"{len(evidence.busy)} steps are few: what is seldom may be missing")
+    if text := unnamed.note(evidence, found[:MOST_FINDINGS]):
+        notes.append(text)
     return Answer(
         "found" if found else "nothing",
         findings=tuple(found[:MOST_FINDINGS]),
