@@ -73,7 +73,7 @@ def test_it_shows_the_whole_trace_and_says_so(timeline):
         const seen = new Set(); for (let i = 0; i < d.length; i += 4)
         seen.add(d[i] + ',' + d[i+1] + ',' + d[i+2]); return [...seen]; }"""
     )
-    assert {"0,114,178", "0,158,115", "86,180,233"} <= set(painted)  # compute, bucket, negotiate
+    assert {"0,114,178", "0,158,115", "86,180,233"} <= set(painted)  # busy, bucket, negotiate
 
 
 def test_keys_zoom_and_move_and_the_address_follows(timeline):
@@ -118,7 +118,7 @@ def test_the_stretch_is_told(timeline):
 def test_arrow_keys_step_through_slices_and_words_follow(timeline):
     page = timeline("/timeline?run=0&from=44000000&to=84000000")
     press(page, "ArrowRight")
-    wait_for_status(page, "rank 0 compute")
+    wait_for_status(page, "rank 0 busy")
     press(page, "ArrowDown")
     wait_for_status(page, "rank 0 wait")
     press(page, "ArrowDown")
@@ -138,7 +138,7 @@ def test_arrow_keys_step_through_slices_and_words_follow(timeline):
 def test_a_click_chooses_a_slice_and_tells_what_it_is(timeline):
     page = timeline("/timeline?run=0&from=53000000&to=66000000&rank=0")
     box = page.locator("#swimlane").bounding_box()
-    # The bucket lane is the sixth: compute, wait, negotiate, queue, pack, communicate.
+    # The bucket lane is the sixth: busy, wait, negotiate, queue, pack, communicate.
     bucket = json.loads(
         page.evaluate("fetch('/find?run=0&text=layer0.weight&number=4').then(r => r.text())")
     )
@@ -255,11 +255,11 @@ def test_a_counter_is_drawn_and_told_where_the_mouse_is(browser, tmp_path):
 def test_lanes_are_pinned_and_folded_and_a_link_keeps_it(timeline):
     page = timeline("/timeline?run=0&from=44000000&to=84000000")
     for key, said in (
-        ("ArrowDown", "rank 0 compute"),
+        ("ArrowDown", "rank 0 busy"),
         ("ArrowDown", "rank 0 wait"),
         ("p", "rank 0 wait is pinned"),
-        ("ArrowDown", "rank 0 compute"),
-        ("e", "rank 0 compute is folded"),
+        ("ArrowDown", "rank 0 busy"),
+        ("e", "rank 0 busy is folded"),
         ("Shift+E", "rank 0 is folded"),
     ):
         press(page, key)
@@ -270,7 +270,7 @@ def test_lanes_are_pinned_and_folded_and_a_link_keeps_it(timeline):
     page.wait_for_selector("#swimlane[data-tiles]")
     assert page.locator("#swimlane").bounding_box()["height"] == low
     pinned = set(colours(page, [(x, 56) for x in range(150, 900)]))
-    assert "240,228,66" in pinned and "0,114,178" not in pinned  # waits, and does not compute
+    assert "240,228,66" in pinned and "0,114,178" not in pinned  # waits, and is not busy
 
 
 def test_ranges_are_marked_with_notes_and_a_link_keeps_them(timeline):
