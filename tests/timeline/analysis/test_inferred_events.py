@@ -90,4 +90,5 @@ def test_what_no_model_says_is_not_called_computed_with_one() -> None:
     (found,) = why(trace, job_metadata_of(trace)).findings
     assert (found.kind, found.confidence) == ("exposed-communication", "medium")
     assert found.basis == "likely, not certain"
+    assert "negotiation" not in found.evidence[0]
     assert replace(found, kind="network").basis == "computed with a model of communication"

@@ -29,6 +29,9 @@ def find(evidence: TraceEvidence, found: Sequence[TraceFinding]) -> Iterator[Tra
     buckets, negotiation, late = (
         _of_least_blocked(evidence, part) for part in ("exposed_ms", "negotiate_ms", "wait_ms")
     )
+    waited = [f"{buckets:.2f} ms for buckets"]
+    if evidence.knows_negotiation:
+        waited.append(f"{negotiation:.2f} ms for their negotiation")
     of_all = float(evidence.part("blocked_ms").mean())
     in_turn = late > cost.mean / 2
     yield TraceFinding(
@@ -43,12 +46,11 @@ def find(evidence: TraceEvidence, found: Sequence[TraceFinding]) -> Iterator[Tra
             else "every rank waits for communication that no computing hides"
         ),
         evidence=(
-            f"counted on the rank that waits least in each step: {buckets:.2f} ms for buckets, "
-            f"{negotiation:.2f} ms for their negotiation and {late:.2f} ms for ranks that had not "
-            "announced yet",
+            f"counted on the rank that waits least in each step: "
+            f"{', '.join(waited)} and {late:.2f} ms for ranks that had not announced yet",
             f"the mean of all ranks is {of_all:.2f} ms, {100 * of_all / evidence.step_ms:.0f} % of "
             "a step, since ranks also wait for each other",
-            fusion.sentence(fusion.table(evidence.events)),
+            fusion.sentence(fusion.table(evidence.events)).removesuffix("."),
         ),
         remedy=_IN_TURN if in_turn else much(evidence),
         confidence="low" if in_turn else "medium",

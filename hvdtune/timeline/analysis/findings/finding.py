@@ -10,6 +10,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hvdtune.timeline.analysis.metrics import breakdown, stragglers
+from hvdtune.timeline.analysis.recorded import is_recorded
 from hvdtune.timeline.analysis.replay import (
     CostModel,
     Rules,
@@ -187,12 +188,14 @@ class TraceEvidence:
         events: see `schema.Trace`.
         job: what is known of the job.
         steps: `metrics.breakdown`'s table, from wait to wait, without the first steps.
+        knows_negotiation: whether the time of negotiation was recorded.
         phases_ms: what `buckets.exposed_phase_ms` has computed.
     """
 
     events: pd.DataFrame
     job: JobMetadata
     steps: pd.DataFrame = field(repr=False)
+    knows_negotiation: bool = True
     phases_ms: dict[tuple[str, ...], NDArray[np.float64]] = field(
         default_factory=dict, init=False, repr=False
     )
@@ -202,7 +205,8 @@ class TraceEvidence:
         cls, trace: Trace, job: JobMetadata, steps: pd.DataFrame | None = None
     ) -> "TraceEvidence":
         """`steps`, if `breakdown.steady_steps` has been asked for already."""
-        return cls(trace.events, job, breakdown.steady_steps(trace) if steps is None else steps)
+        steps = breakdown.steady_steps(trace) if steps is None else steps
+        return cls(trace.events, job, steps, is_recorded(trace, "negotiation"))
 
     @property
     def sees_gpus(self) -> bool:
