@@ -3,6 +3,7 @@
 import contextlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -44,9 +45,15 @@ class JobMetadata:
     was_tuned: bool = False
 
     @property
-    def missing(self) -> tuple[int, ...]:
-        """Ranks of the job without events."""
-        return tuple(sorted(set(range(self.size)) - set(self.ranks)))
+    def missing_ranks(self) -> int:
+        """How many ranks of the job have no events."""
+        return self.size - sum(0 <= rank < self.size for rank in self.ranks)
+
+    def first_missing(self, most: int) -> list[int]:
+        """The lowest ranks without events, at most so many."""
+        here = set(self.ranks)
+        # A damaged trace may have any number as its rank: the others are not listed to be counted.
+        return list(islice((rank for rank in range(self.size) if rank not in here), most))
 
 
 def job_metadata_of(trace: Trace, link_gbps: float | None = None) -> JobMetadata:

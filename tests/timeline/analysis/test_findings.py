@@ -451,6 +451,14 @@ def test_missing_evidence_names_nobody(
     assert missing in "; ".join(answer.missing)
 
 
+def test_ranks_that_are_not_there_are_counted_whatever_number_a_damaged_trace_has() -> None:
+    trace = Training([10.0, 10.0]).trace()
+    events = trace.events.assign(rank=trace.events["rank"].replace(1, 2**31 - 1))
+    answer = ask(dataclasses.replace(trace, recorded=events))
+    said = "no events of ranks 1, 2, 3, 4, 5, 6, 7, 8 and 2,147,483,638 more"
+    assert said in "; ".join(answer.missing)
+
+
 def test_dropped_records_make_a_trace_incomplete() -> None:
     trace = Training([10.0, 14.0]).trace()
     trace.meta["dropped"] = {0: len(trace.events)}

@@ -244,10 +244,12 @@ def _missing(trace: Trace, job: JobMetadata) -> Iterator[str]:
         yield from (job.gaps or (none,)) if trace.slice_count else ("the trace holds no slices",)
         return
     yield from job.gaps
-    if job.missing:
-        ranks = ", ".join(map(str, job.missing[:8]))
-        more = "" if len(job.missing) <= 8 else f" and {len(job.missing) - 8} more"
-        yield f"there are no events of rank {ranks}{more}, so nobody can tell who waits for whom"
+    if job.missing_ranks:
+        named = job.first_missing(8)
+        more = job.missing_ranks - len(named)
+        noun = "rank" if job.missing_ranks == 1 else "ranks"
+        ranks = f"{noun} {', '.join(map(str, named))}" + (f" and {more:,} more" if more else "")
+        yield f"there are no events of {ranks}, so nobody can tell who waits for whom"
     kinds = events["kind"]
     if not (kinds == "STEP").any():
         yield "no steps are marked: train with DistributedOptimizer, or call hvd.mark_step()"
