@@ -113,8 +113,9 @@ QUANTITIES: Mapping[str, Quantity] = {
         "ms per step",
         "By how much steps would be shorter (mean) without what the finding names, with an "
         "interval of 95 % over steps. Of a rank that is slow it is what is so in a typical step, "
-        "without parts of its busy time that have a name of their own. Costs do not add up: each "
-        "is what would be gained if it alone went.",
+        "without parts of its busy time that have a name of their own, but with the processor time "
+        "that it lacks because it computes for longer. Costs do not add up: each is what would be "
+        "gained if it alone went.",
     ),
     "noise-floor": Quantity(
         "A/A noise floor",

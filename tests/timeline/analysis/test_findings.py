@@ -451,6 +451,16 @@ def test_missing_evidence_names_nobody(
     assert missing in "; ".join(answer.missing)
 
 
+def test_of_ranks_that_are_late_in_turn_none_is_named_alone() -> None:
+    turns: dict[tuple[int, int | None], list[tuple[str, float]]]
+    turns = {(step % 2, step): [("work", 12.0)] for step in range(60)}
+    found = first(Training([5.0, 5.0, 5.0], spans=turns).trace())
+    assert (found.kind, found.ranks, found.confidence) == ("slow-elsewhere", (0, 1), "medium")
+    assert found.cost.mean == pytest.approx(12.0)
+    assert found.summary.startswith("in turn, rank 0 or rank 1 waits for")
+    assert "rank 0 in 49 %, rank 1 in 51 %" in found.evidence[0]
+
+
 def test_ranks_that_are_not_there_are_counted_whatever_number_a_damaged_trace_has() -> None:
     trace = Training([10.0, 10.0]).trace()
     events = trace.events.assign(rank=trace.events["rank"].replace(1, 2**31 - 1))

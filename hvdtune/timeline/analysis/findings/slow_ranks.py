@@ -23,9 +23,11 @@ _CLEARLY_MORE = 1.5  # of what the others have, in the middle
 _IS_LONG = 0.05  # of a step
 _RARELY = 0.25  # of all steps
 _OF_FEW_STEPS = 90.0  # percent in which a rank is to be the last: in half of them all are by chance
+_IN_TURN = 1 / 3  # of all steps, in which another rank is the last by as much
 # Of the processor time that a rank lacks: what it costs beyond (cold caches, a slower clock, what
 # the host of a virtual machine takes) is recorded nowhere, and may fall on one rank.
 UNRECORDED = 0.25
+_BUT_OF_MORE_WORK = ", but for what a rank lacks of a processor because it computes for longer"
 PAUSE_OF_STEP = 0.25  # busy time this far above the median is a pause, not noise
 
 
@@ -77,7 +79,7 @@ _PARTS = (
 def find(evidence: TraceEvidence) -> Iterator[TraceFinding]:
     """One finding for each named part, one for a rank that computes longer, one for pauses."""
     for found in _find(evidence):
-        in_all = tuple(_cost_in_all(evidence, rank) for rank in found.ranks)
+        in_all = (_cost_in_all(evidence, found),) if found.ranks else ()
         yield replace(found, evidence=found.evidence + in_all)
 
 
@@ -176,6 +178,12 @@ def _named_part(
             f"{np.count_nonzero(long):,} of {len(busy):,} steps are longer by it, "
             f"{long[long > 0].mean():.1f} ms each; since they are few, the interval is wide"
         )
+    if part.kind == "oversubscribed" and _of_extra_work(evidence).any():
+        recorded = evidence.part(part.column).mean(axis=0)
+        evidence_text.append(
+            f"recorded are {_per_rank(recorded, ranks)} ms per step; what a rank lacks because it "
+            "computes for longer than the others is counted with its computing"
+        )
     if waited.any():
         evidence_text.append(
             "communication would take about "
@@ -261,9 +269,11 @@ def _slow_rank(
         return
     index = int(late.max(axis=0).argmax())
     rank = ranks[index]
-    next_ms = np.delete(busy, index, axis=1).max(axis=1)
-    often = 100 * float((busy[:, index] > next_ms).mean())
+    often = _is_last_percent(busy, index)
     if len(busy) < FEW_STEPS and often < _OF_FEW_STEPS:
+        return
+    if others := _others_in_turn(busy, index, float(late.max())):
+        yield _in_turn(evidence, busy, index, others, ranks)
         return
     kind, confidence, why = _what_it_does(evidence, index, float(late[:, index].max()))
     crowded = []
@@ -280,13 +290,70 @@ def _slow_rank(
         summary=f"rank {rank} {why} and the others wait for it",
         evidence=(
             f"the rest of busy time: {_per_rank(np.median(busy, axis=0), ranks)} ms (median), "
-            "without input, garbage collection, checkpoints and lost processor time",
+            "without input, garbage collection, checkpoints and lost processor time"
+            + (_BUT_OF_MORE_WORK if _lacks_for_it(evidence, rank) else ""),
             f"it is last in {often:.0f} % of {len(busy):,} steps",
             *_processor_evidence(evidence, ranks),
             *crowded,
         ),
         remedy=_REMEDIES[kind].format(rank=rank, host=_host(evidence, rank)),
         confidence=confidence,
+    )
+
+
+def _is_last_percent(busy: Floats, index: int) -> float:
+    return 100 * float((busy[:, index] > np.delete(busy, index, axis=1).max(axis=1)).mean())
+
+
+def _excess(busy: Floats) -> Floats:
+    """By how much the last rank of each step exceeds the next one."""
+    in_order = np.sort(busy, axis=1)
+    result: Floats = in_order[:, -1] - in_order[:, -2]
+    return result
+
+
+def _others_in_turn(busy: Floats, index: int, late_ms: float) -> list[int]:
+    """The other ranks that are last in many steps by about as much.
+
+    Which of them has the larger median is then a matter of a few steps.
+    """
+    last, excess = busy.argmax(axis=1), _excess(busy)
+    found = []
+    for other in range(busy.shape[1]):
+        its = excess[last == other]
+        if other != index and len(its) >= _IN_TURN * len(busy) and np.median(its) >= late_ms / 2:
+            found.append(other)
+    return found
+
+
+def _in_turn(
+    evidence: TraceEvidence, busy: Floats, index: int, others: list[int], ranks: list[int]
+) -> TraceFinding:
+    """Ranks of which now one is late and now another."""
+    chosen = sorted([index, *others])
+    last, excess = busy.argmax(axis=1), _excess(busy)
+    kind, _, why = _what_it_does(evidence, index, float(excess[last == index].mean()))
+    named = [f"rank {ranks[each]}" for each in chosen]
+    often = (
+        f"{name} in {_is_last_percent(busy, each):.0f} %"
+        for name, each in zip(named, chosen, strict=True)
+    )
+    hosts = sorted({_host(evidence, ranks[each]) for each in chosen})
+    return TraceFinding(
+        kind=kind,
+        ranks=tuple(ranks[each] for each in chosen),
+        cost=cost_of(np.where(np.isin(last, chosen), excess, 0.0), evidence.step_ms),
+        summary=f"in turn, {' or '.join(named)} {why} and the others wait for it",
+        evidence=(
+            f"last of all ranks is {', '.join(often)} of {len(busy):,} steps, by "
+            f"{np.median(excess[np.isin(last, chosen)]):.2f} ms (median)",
+            *_processor_evidence(evidence, ranks),
+        ),
+        remedy=_REMEDIES[kind].format(
+            rank=" or ".join(str(ranks[each]) for each in chosen),
+            host=hosts[0] if len(hosts) == 1 else "",
+        ),
+        confidence="medium",
     )
 
 
@@ -357,14 +424,22 @@ def _pauses(evidence: TraceEvidence, busy: Floats, ranks: list[int]) -> Iterator
     )
 
 
-def _cost_in_all(evidence: TraceEvidence, rank: int) -> str:
-    """The cost of a rank, of which a finding is a part."""
+def _cost_in_all(evidence: TraceEvidence, found: TraceFinding) -> str:
+    """The costs of ranks, of which the cost of a finding is a part."""
     table = stragglers.table(evidence.steps, of_streams=evidence.is_of_streams).set_index("rank")
-    cost = float(table["cost_ms_per_step"].to_dict()[rank])
-    return (
-        f"in all, rank {rank} costs the others {cost:.2f} ms per step (cost of a rank); the "
-        "finding counts only what it names"
+    costs = table["cost_ms_per_step"].to_dict()
+    each = " and ".join(
+        f"rank {rank} costs the others {costs[rank]:.2f} ms" for rank in found.ranks
     )
+    counts = "only what it names"
+    if found.kind == "slow-compute" and _lacks_for_it(evidence, found.ranks[0]):
+        counts = "what is so in a typical step, with the processor time that the rank lacks for it"
+    return f"in all, {each} per step (cost of a rank); the finding counts {counts}"
+
+
+def _lacks_for_it(evidence: TraceEvidence, rank: int) -> bool:
+    """Whether a rank lacks a processor for longer because it computes for longer."""
+    return bool(_of_extra_work(evidence)[list(evidence.busy.columns).index(rank)] > 0)
 
 
 def _per_rank(values: Floats, ranks: list[int]) -> str:
