@@ -29,7 +29,14 @@ from hvdtune.dashboard.shell import PageAddress, link
 from hvdtune.dashboard.study import setting_text
 from hvdtune.plural import counted, sized
 from hvdtune.timeline.analysis.findings import Answer, TraceFinding
-from hvdtune.timeline.analysis.metrics import bandwidth, breakdown, efficiency, gpu, stragglers
+from hvdtune.timeline.analysis.metrics import (
+    bandwidth,
+    breakdown,
+    efficiency,
+    fusion,
+    gpu,
+    stragglers,
+)
 from hvdtune.timeline.model.schema import COLLECTIVES, WAITS
 
 PATH, TITLE = "/", "Overview"
@@ -227,10 +234,8 @@ def _notes(answer: Answer) -> list[Component]:
 def _about(run: RunView) -> Component:
     ranks, hosts, job = run.ranks, hosts_of(run.trace), run.job
     where = f"on {len(hosts)} hosts" if len(hosts) > 1 else "on one host"
-    sizes = run.trace.events[run.trace.events["kind"] == "BUCKET"].groupby("rank")["arg"].sum()
-    steps = run.summary["steps"]
-    known = len(sizes) and steps and sizes.max()
-    of_buckets = f"{sized(sizes.max() / steps)} per step in buckets" if known else ""
+    in_buckets = fusion.bytes_per_step(run.trace.events, run.steps)
+    of_buckets = "" if math.isnan(in_buckets) else f"{sized(in_buckets)} per step in buckets"
     # Traces of other programs do not say how many ranks there were.
     of_all = f"{len(ranks)} of {job.size}" if job.size >= len(ranks) else f"{len(ranks)}"
     found = [

@@ -219,6 +219,18 @@ def test_buckets_are_counted_by_the_reason_they_were_closed_for() -> None:
     )
 
 
+def test_what_is_broadcast_before_the_first_step_is_in_no_step() -> None:
+    trace = UNEVEN.trace()
+    events = trace.events
+    first = events[events["kind"] == "BUCKET"].head(2)
+    before = first.assign(begin_ns=-9 * 10**6, end_ns=-(10**6), arg=1 << 30)
+    after = first.assign(begin_ns=10**12, end_ns=10**12 + 1, arg=1 << 30)
+    events = pd.concat([before, events, after], ignore_index=True)
+    steps = breakdown.steady(breakdown.table(events))
+    assert fusion.bytes_per_step(events, steps) == UNEVEN.tensors * UNEVEN.tensor_bytes
+    assert np.isnan(fusion.bytes_per_step(events[events["kind"] != "BUCKET"], steps))
+
+
 def test_bus_bandwidth_counts_what_a_link_carries() -> None:
     events = Training([1.0] * 4, tensors=1, tensor_bytes=1 << 20, bucket_ms=2.0).trace().events
     table = bandwidth.table(events)

@@ -1,5 +1,8 @@
 """How well tensors are fused into buckets, and why each bucket was closed."""
 
+import math
+
+import numpy as np
 import pandas as pd
 
 from hvdtune.plural import counted, sized
@@ -69,3 +72,20 @@ def of_one_rank(events: pd.DataFrame) -> pd.DataFrame:
     buckets = events[events["kind"] == "BUCKET"]
     lowest: pd.DataFrame = buckets[buckets["rank"] == buckets["rank"].min()]
     return lowest
+
+
+def bytes_per_step(events: pd.DataFrame, steps: pd.DataFrame) -> float:
+    """The bytes of the buckets that begin in a step: the mean of `steps`; NaN: not recorded.
+
+    Args:
+        events: see `schema.Trace`.
+        steps: of `breakdown.steady_steps`.
+    """
+    buckets, total = events[events["kind"] == "BUCKET"], 0.0
+    for rank, own in steps.sort_values("begin_ns").groupby("rank"):
+        mine = buckets[buckets["rank"] == rank]
+        at, end = mine["begin_ns"].to_numpy(), own["end_ns"].to_numpy()
+        place = np.searchsorted(own["begin_ns"].to_numpy(), at, side="right") - 1
+        inside = (place >= 0) & (at < end[place])
+        total += float(mine["arg"].to_numpy()[inside].sum())
+    return total / len(steps) if total else math.nan
