@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pandas as pd
 
 from hvdtune.errors import HvdtuneError, UsageError
+from hvdtune.timeline.analysis.metrics.breakdown import apart_from_computing
 from hvdtune.timeline.analysis.steps import steps_of
 
 if TYPE_CHECKING:
@@ -46,8 +47,9 @@ def can_query() -> bool:
 def query(trace: Trace, sql: str, limits: QueryLimits = QueryLimits()) -> pd.DataFrame:
     """The rows of a query over three tables: `slices`, `events` and `steps`.
 
-    `slices` and `events` are those of `Trace`, `steps` is `steps.steps_of` (ms; NULL: not known). A
-    query can read nothing else: no file and no address.
+    `slices` and `events` are those of `Trace`, `steps` is `steps.steps_of` (ms; NULL: not known)
+    without time off the processor in computing. A query can read nothing else: no file and no
+    address.
 
     Raises:
         UsageError: DuckDB does not take the query, or it needs more memory than it may have.
@@ -66,7 +68,7 @@ def query(trace: Trace, sql: str, limits: QueryLimits = QueryLimits()) -> pd.Dat
         tables = {
             "slices": trace.slices,
             "events": trace.events,
-            "steps": steps_of(trace),
+            "steps": apart_from_computing(steps_of(trace)),
         }
         for name, table in tables.items():
             connection.register(name, table)

@@ -98,8 +98,9 @@ TABLES: Mapping[str, SqlTable] = {
             "step_ms": SqlColumn("how long it lasts", "ms", "step-time"),
             "blocked_ms": SqlColumn("waiting for communication; step_ms without it is busy time",
                                     "ms", "waiting"),
-            "compute_ms": SqlColumn("computing: what is left of the step without the other parts",
-                                    "ms"),
+            "compute_ms": SqlColumn("computing: what is left of the step without the other parts; "
+                                    "time off the processor is in it only where "
+                                    "off_processor_ms is NULL", "ms"),
             "input_ms": SqlColumn("in spans of the script called input", "ms"),
             "gc_ms": SqlColumn("in garbage collections of Python's", "ms"),
             "checkpoint_ms": SqlColumn("in spans of the script called checkpoint", "ms"),
@@ -113,8 +114,8 @@ TABLES: Mapping[str, SqlTable] = {
                                         "is its sum in % of that of step_ms", "ms",
                                         "communicating"),
             "ran_ms": SqlColumn("on a processor", "ms"),
-            "off_processor_ms": SqlColumn("of computing: the script's thread neither ran nor was "
-                                          "ready to run; it slept, or waited for a device", "ms"),
+            "off_processor_ms": SqlColumn("the script's thread neither ran nor was ready to run; "
+                                          "it slept, or waited for a device", "ms"),
             "idle_ms": SqlColumn("while the GPU ran nothing and the script did not wait for "
                                  "operations", "ms"),
         },

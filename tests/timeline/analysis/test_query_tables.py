@@ -35,6 +35,17 @@ def test_a_column_with_a_quantity_has_its_mean(name):
         assert query(TRACE, f"SELECT count(*) AS n FROM {name}")["n"].item() == values[key]
 
 
+def test_the_parts_of_a_step_add_up_and_sleep_is_not_among_computing():
+    pytest.importorskip("duckdb")
+    parts = " + ".join([*breakdown.PARTS, "off_processor_ms"])
+    parts = parts.replace("gpu_idle_ms", "coalesce(gpu_idle_ms, 0)")
+    sql = f"SELECT avg(compute_ms) AS computing, avg(step_ms - ({parts})) AS rest FROM steps"
+    asleep = Training([10.0, 14.0], asleep_ms=[8.0, 12.0]).trace()
+    answer = query(asleep, sql)
+    assert answer["computing"].item() == pytest.approx(2.2)
+    assert answer["rest"].item() == pytest.approx(0.0, abs=1e-6)
+
+
 def test_every_quantity_that_is_a_mean_of_a_column_is_named():
     of_columns = {key: each.column for key, each in QUANTITIES.items() if each.column}
     named = {each.quantity: column for column, each in TABLES["steps"].columns.items()}

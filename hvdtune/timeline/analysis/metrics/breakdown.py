@@ -117,6 +117,12 @@ def table(
     return pd.concat(rows, ignore_index=True)
 
 
+def apart_from_computing(steps: pd.DataFrame) -> pd.DataFrame:
+    """Steps of `table` in which off_processor_ms, where it is known, is no part of compute_ms."""
+    off_ms = steps["off_processor_ms"].fillna(0.0)
+    return steps.assign(compute_ms=steps["compute_ms"] - off_ms)
+
+
 def sentence(table: pd.DataFrame) -> str:
     """The shares of a step: means of all ranks."""
     if table.empty:

@@ -6,7 +6,11 @@ announced: negotiation and communication. Shortening anything else shortens no s
 
 import pandas as pd
 
-from hvdtune.timeline.analysis.metrics.breakdown import PARTS, words_of
+from hvdtune.timeline.analysis.metrics.breakdown import (
+    PARTS,
+    apart_from_computing,
+    words_of,
+)
 from hvdtune.timeline.analysis.metrics.stragglers import busy_times
 
 TITLE = "Critical path"
@@ -23,9 +27,7 @@ def table(breakdown: pd.DataFrame) -> pd.DataFrame:
         the processor as far as the trace tells that), ms_per_step (over all steps),
         percent (of the path), steps (in which this rank's part was on the path).
     """
-    on_path = path_rows(breakdown)
-    off_ms = on_path["off_processor_ms"].fillna(0.0)
-    on_path = on_path.assign(compute_ms=on_path["compute_ms"] - off_ms)
+    on_path = apart_from_computing(path_rows(breakdown))
     columns = [*PARTS, "off_processor_ms"]
     parts = on_path.melt(id_vars=["rank"], value_vars=columns, var_name="part", value_name="ms")
     by = parts[parts["ms"] > 0].groupby(["rank", "part"])["ms"].agg(["sum", "size"]).reset_index()
