@@ -68,9 +68,7 @@ def _apart_from_computing(sides: tuple[pd.DataFrame, ...]) -> tuple[pd.DataFrame
     """Time off the processor is no computing, where both sides tell the two apart."""
     if any(side["off_processor_ms"].isna().any() for side in sides):
         return tuple(side.drop(columns="off_processor_ms") for side in sides)
-    return tuple(
-        side.assign(compute_ms=side["compute_ms"] - side["off_processor_ms"]) for side in sides
-    )
+    return tuple(map(breakdown.apart_from_computing, sides))
 
 
 def sentence(table: pd.DataFrame, sides: Mapping[str, pd.DataFrame]) -> str:
@@ -96,9 +94,8 @@ def sentence(table: pd.DataFrame, sides: Mapping[str, pd.DataFrame]) -> str:
     else:
         said = f"are {abs(step['percent']):.1f} % {word}"
     text = f"Steps {said} in the second: {_change(step)}."
-    # These add up to the step, so the change of one of them is the largest.
     parts = table[(table["quantity"] + "_ms").isin(_WHOLE)]
-    most = parts.loc[(parts["change_ms"] * np.sign(step["change_ms"])).idxmax()]
+    most = parts.loc[parts["change_ms"].abs().idxmax()]
     doubt = "" if most["differs"] else ", which may be chance"
     title = TITLES[most["quantity"]].lower()
     return f"{text} The part that changed most is {title}: {_change(most)}{doubt}."

@@ -53,6 +53,19 @@ def test_the_part_that_changed_most_is_told_where_its_change_may_be_chance() -> 
     )
 
 
+def test_the_part_that_changed_most_may_change_the_other_way_than_the_step() -> None:
+    rows = pd.DataFrame(
+        [
+            ("step", 17.2, 17.0, -0.2, -0.3, -0.1, -1.2, True),
+            ("off_processor", 6.0, 11.9, 5.9, 5.8, 6.0, 98.0, True),
+            ("wait", 6.0, 0.0, -6.1, -6.2, -6.0, -100.0, True),
+            ("exposed", 1.0, 7.2, 6.2, 6.1, 6.3, 620.0, True),
+        ],
+        columns=compare.table(NOISY.trace(), NOISY.trace()).columns,
+    )
+    assert "changed most is waiting for buckets: +6.20 ms" in compare.sentence(rows, {})
+
+
 def test_a_manifold_is_told_in_times_and_not_in_percent() -> None:
     before, after = Training([1.0, 1.0], noise_ms=0.01), Training([80.0, 80.0], noise_ms=0.01)
     table = compare.table(before.trace(), after.trace())
