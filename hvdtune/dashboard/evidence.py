@@ -43,7 +43,7 @@ class Evidence:
 
 
 def evidence_of(run: RunView, found: TraceFinding, step: int | None = None) -> Evidence | None:
-    """The evidence in a step, or in the one in which it is plainest; None where there is none."""
+    """The evidence in a step, or in a typical one that shows it; None where there is none."""
     if not found.cost.is_known:
         return None
     of_ranks = found.kind in OF_RANKS
@@ -67,14 +67,17 @@ def evidence_of(run: RunView, found: TraceFinding, step: int | None = None) -> E
 
 
 def _typical(run: RunView, found: TraceFinding) -> int:
-    """The typical step of the worst tenth: the very worst may be something else."""
+    """Of the steps that show it plainly, the one of median length."""
     own = stragglers.busy_times(run.steps)
     if found.kind in _ABOUT:
         values = stragglers.part(run.steps, _ABOUT[found.kind][0]).max(axis=1)
-    elif found.kind in OF_RANKS and found.ranks:
-        values = own[found.ranks[0]].to_numpy()
     elif found.kind in OF_RANKS:
-        values = own.to_numpy().max(axis=1)
+        most = own[found.ranks[0]] if found.ranks else own.max(axis=1)
+        values = (most - own.min(axis=1)).to_numpy()
     else:
         values = stragglers.part(run.steps, "blocked_ms").min(axis=1)
-    return int(own.index[int(np.argsort(values)[int(0.95 * (len(values) - 1))])])
+    shows = values > 0
+    # The very largest may be something else.
+    plain = np.quantile(values[shows], 0.95) / 2 if shows.any() else 0.0
+    lasts = run.step_spans["slowest_ms"].loc[own.index[values >= plain]]
+    return int(lasts.sort_values(kind="stable").index[(len(lasts) - 1) // 2])

@@ -148,6 +148,17 @@ def test_the_evidence_of_a_finding_is_a_step_with_lanes_and_times():
     assert evidence_of(run, found, 10_000) is None
 
 
+def test_the_evidence_of_a_finding_is_in_a_step_of_usual_length_that_shows_it():
+    always = RunView("run", Training([10.0, 14.0], noise_ms=2.0).trace())
+    (found,) = always.answer.findings
+    lasts = always.step_spans["slowest_ms"]
+    assert lasts.quantile(0.25) < lasts[evidence_of(always, found).step] < lasts.quantile(0.75)
+    pauses = {(1, step): [("gc", 9.0)] for step in range(5, 60, 6)}
+    seldom = RunView("run", Training([10.0, 10.0], spans=pauses).trace())
+    (found,) = (each for each in seldom.answer.findings if each.kind == "gc-pauses")
+    assert (1, evidence_of(seldom, found).step) in pauses
+
+
 def test_dumps_of_a_job_that_stands_are_told_of_on_the_overview(tmp_path):
     write_dumps(tmp_path, [[entry(1), entry(2, "started")], [entry(1)]])
     shown = str(overview.layout(open_run(tmp_path), PageAddress(0, {})))

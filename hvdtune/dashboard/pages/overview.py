@@ -166,7 +166,7 @@ def _alert(title: str, texts: Sequence[Component], color: str) -> Component:
 
 
 def _show(run: RunView, place: PageAddress, found: TraceFinding) -> Component:
-    """Link to where it shows: the step in which it is plainest, or the page about it."""
+    """Link to where it shows: a typical step that shows it, or the page about it."""
     if found.kind in _PAGES:
         return html.A("Show me", href=link(_PAGES[found.kind], place.run))
     shown = evidence_of(run, found)
