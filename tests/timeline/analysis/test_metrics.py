@@ -127,6 +127,14 @@ def test_the_straggler_is_named_with_its_cost_and_reason(
     assert f"{excess_ms:.2f} ms of that because it {it}" in stragglers.sentence(table)
 
 
+def test_a_rank_that_costs_nothing_has_no_cause() -> None:
+    table = stragglers.table(breakdown.table(UNEVEN.trace().events)).set_index("rank")
+    assert (table.loc[0, "reason"], table.loc[0, "excess_ms"]) == ("", 0.0)
+    alike = stragglers.table(breakdown.table(Training([10.0, 10.0]).trace().events))
+    assert set(alike["reason"]) == {""}
+    assert "No rank costs the others time" in stragglers.sentence(alike)
+
+
 def test_the_main_cause_is_what_makes_a_rank_the_last_not_what_it_has_more_of_on_average() -> None:
     # In one step of two one rank lacks a processor for 20 ms, in the other the other one does, and
     # rank 1 sleeps for 2 ms in each.

@@ -24,6 +24,8 @@ from hvdtune.timeline.model.trace import Trace
 
 TITLE = "Stragglers"
 
+LEAST_COST_MS = 0.005  # per step: what is below is shown as 0.00
+
 # Column of the breakdown -> what a rank is late with.
 REASONS = {
     "input_ms": "input",
@@ -59,8 +61,8 @@ def table(breakdown: pd.DataFrame, *, of_streams: bool = False) -> pd.DataFrame:
         Columns rank, own_ms (median of a step), late_percent (steps in which it had most busy
         time), cost_ms_per_step (saved if its busy time were that of the next rank; no more than
         what every other rank waits for ranks), reason (the part of its busy time that costs most:
-        compute, input ...), excess_ms (what that part costs, ms per step), waited_ms_per_step (for
-        others).
+        compute, input ...; "" where it costs nothing), excess_ms (what that part costs, ms per
+        step), waited_ms_per_step (for others).
     """
     own = busy_times(breakdown)
     parts = {column: part(breakdown, column) for column in REASONS}
@@ -80,6 +82,8 @@ def table(breakdown: pd.DataFrame, *, of_streams: bool = False) -> pd.DataFrame:
         reason, excess = _reason(own.to_numpy(), parts, index)
         if reason == REASONS["compute_ms"] and not told:
             reason = UNTOLD
+        if cost < LEAST_COST_MS:
+            reason, excess = "", 0.0
         rows.append(
             {
                 "rank": int(rank),
@@ -101,6 +105,8 @@ def sentence(table: pd.DataFrame) -> str:
     if len(table) < 2:
         return "A single rank waits for no other."
     worst = table.iloc[0]
+    if not worst["reason"]:
+        return "No rank costs the others time: none is busy longer than the next."
     return (
         f"Rank {worst['rank']} is the last in {worst['late_percent']:.0f} % of steps; all steps "
         f"would be {worst['cost_ms_per_step']:.2f} ms shorter (mean) were it busy no longer than "
