@@ -61,6 +61,13 @@ def test_the_largest_part_of_a_step_that_no_finding_is_about_is_named() -> None:
     assert not [note for note in ask(BALANCED.trace()).notes if "no finding is about it" in note]
 
 
+def test_sleep_of_all_ranks_is_named_though_no_rank_is_slow() -> None:
+    answer = ask(Training([17.0, 17.0], asleep_ms=[12.0, 12.0]).trace())
+    assert answer.verdict == "nothing"
+    (note,) = (note for note in answer.notes if "no finding is about it" in note)
+    assert note.startswith("time off the processor (sleep, or waiting for a device) takes 12.00 ms")
+
+
 exactly = pytest.approx
 
 

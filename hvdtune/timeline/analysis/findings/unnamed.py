@@ -22,6 +22,7 @@ _OF_BUCKETS = frozenset(
 _OF_NEGOTIATION = frozenset({"tiny-buckets", "long-cycle", "cold-cache", "different-order"})
 # Column of the breakdown -> the findings that are about it.
 _ABOUT = {
+    "off_processor_ms": OF_RANKS | {"idle-gpus"},
     "input_ms": frozenset({"slow-input"}),
     "gc_ms": frozenset({"gc-pauses"}),
     "checkpoint_ms": frozenset({"checkpoint-pauses"}),
@@ -31,6 +32,7 @@ _ABOUT = {
     "negotiate_ms": _OF_NEGOTIATION | {"exposed-communication"},
     "exposed_ms": _OF_BUCKETS,
 }
+_OFF = "time off the processor (sleep, or waiting for a device)"
 
 
 def note(evidence: TraceEvidence, found: Sequence[TraceFinding]) -> str:
@@ -45,7 +47,7 @@ def note(evidence: TraceEvidence, found: Sequence[TraceFinding]) -> str:
     percent = 100 * left[most] / evidence.step_ms if most else 0.0
     if percent < LEAST_PERCENT:
         return ""
-    title = TITLES[most.removesuffix("_ms")].lower()
+    title = _OFF if most == "off_processor_ms" else TITLES[most.removesuffix("_ms")].lower()
     return (
         f"{title} takes {left[most]:.2f} ms of a step ({percent:.0f} %, the mean of all ranks), "
         "and no finding is about it"
