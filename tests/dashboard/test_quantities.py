@@ -14,7 +14,7 @@ from hvdtune.dashboard.figures.breakdown import parts_of as parts_of_steps
 from hvdtune.dashboard.pages import PAGES
 from hvdtune.dashboard.shell import PageAddress
 from hvdtune.dashboard.timeline_view import LEGEND
-from hvdtune.timeline import write_chrome
+from hvdtune.timeline import open_trace, write_chrome
 from hvdtune.timeline.analysis import arrivals, compare
 from hvdtune.timeline.analysis.metrics import breakdown, efficiency, gpu, overlap, stragglers
 from hvdtune.timeline.analysis.quantities import (
@@ -185,8 +185,7 @@ def test_what_a_trace_does_not_record_is_unknown():
 
 
 def test_what_a_horovod_timeline_says_of_buckets_is_the_same_on_all_pages(tmp_path):
-    path = write_horovod_timeline(tmp_path / "trace.json", 40, [0, 5_000])
-    horovod = open_run(path)
+    horovod = open_run(write_horovod_timeline(tmp_path / "trace.json", 40, [0, 5_000], known=6))
     texts = {
         page: " ".join(part for part in shown_on(horovod, page) if isinstance(part, str))
         for page in ("/tensors", "/fusion")
@@ -195,6 +194,13 @@ def test_what_a_horovod_timeline_says_of_buckets_is_the_same_on_all_pages(tmp_pa
     assert "There are no buckets" not in texts["/fusion"]
     assert FACTS["buckets"].sentence in texts["/fusion"]
     assert "of announcements hit the cache" in texts["/fusion"]
+
+
+def test_hits_of_the_cache_are_unknown_where_every_announcement_has_ticks(tmp_path):
+    path = write_horovod_timeline(tmp_path / "trace.json", 40, [0, 5_000])
+    assert FACTS["cache"].sentence in " ".join(map(str, shown_on(open_run(path), "/fusion")))
+    slices = open_trace(path).slices
+    assert set(slices["cached"][slices["kind"] == "NEGOTIATE"]) == {-1}
 
 
 def test_steps_are_the_same_ones_wherever_they_are_spoken_of(run, capsys):

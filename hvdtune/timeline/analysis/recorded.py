@@ -21,12 +21,14 @@ class Fact:
     Attributes:
         formats: of the files that tell it, see `slices.File`.
         sentence: what is said where no file does.
+        unless: the key of `Trace.meta` that says that none of these files does; "": they all do.
         columns: of tables of `breakdown` and `metrics`, which then are not known.
         metrics: of `metrics.METRICS`, which then have nothing to say.
     """
 
     formats: frozenset[str]
     sentence: str
+    unless: str = ""
     columns: frozenset[str] = frozenset()
     metrics: frozenset[str] = frozenset()
 
@@ -36,33 +38,36 @@ FACTS: Mapping[str, Fact] = {
         _OWN | {"horovod"},
         "How long tensors are negotiated and queued is not recorded: a collective is taken to be "
         "announced when it begins.",
-        frozenset({"negotiate_ms", "negotiate_p50_us", "negotiate_p95_us"}),
-        frozenset({"queueing"}),
+        columns=frozenset({"negotiate_ms", "negotiate_p50_us", "negotiate_p95_us"}),
+        metrics=frozenset({"queueing"}),
     ),
     "cache": Fact(
         _OWN | {"horovod"},
         "Whether announcements hit a response cache is not recorded.",
+        "unknown_cache",
         metrics=frozenset({"cache"}),
     ),
     "buckets": Fact(
         _OWN,
         "Which tensors share a bucket, and why it was closed, is not recorded.",
-        frozenset({"reason", "tensors_per_bucket"}),
-        frozenset({"fusion"}),
+        columns=frozenset({"reason", "tensors_per_bucket"}),
+        metrics=frozenset({"fusion"}),
     ),
     "cycles": Fact(_OWN, "What each cycle carries is not recorded.", metrics=frozenset({"cycles"})),
     "pauses": Fact(
         _OWN,
         "When the script collects garbage or writes checkpoints is not recorded.",
-        frozenset({"gc_ms", "checkpoint_ms"}),
+        columns=frozenset({"gc_ms", "checkpoint_ms"}),
     ),
 }
 
 
 def is_recorded(trace: Trace, fact: str) -> bool:
     """Whether any file of a trace tells this of `FACTS`; a trace of no file is hvdtune's own."""
-    formats = {file.format for file in trace.files}
-    return not formats or bool(formats & FACTS[fact].formats)
+    formats, known = {file.format for file in trace.files}, FACTS[fact]
+    if known.unless in trace.meta:
+        return False
+    return not formats or bool(formats & known.formats)
 
 
 def says_of(trace: Trace, metric: str) -> str:

@@ -33,7 +33,8 @@ class Trace:
             "float32[64,3]"}, of groups several; "origin_ns" and, where known, "origin_unix_ns":
             time 0 on rank 0's monotonic clock and in ns since 1970; "gaps": sentences on evidence
             that files of these formats never hold; "unnamed_tensors": whether those of the trace
-            stand for all collectives of one kind.
+            stand for all collectives of one kind; "unknown_cache": whether nothing in files that
+            may tell it says which announcements hit the response cache.
         warnings: what could not be read or is not known, one sentence each, with byte offsets.
         files: what it was read from.
         parsed: `slices`, where they are not derived from `recorded`.

@@ -17,7 +17,7 @@ from hvdtune.timeline.model.trace import Trace, meta_of
 from hvdtune.timeline.model.viewer_rows import assign_rows
 from hvdtune.timeline.reading import cache, light
 from hvdtune.timeline.reading.folders import TraceFiles, find, folder_of, named
-from hvdtune.timeline.reading.formats import container, hvdtune_json, parquet
+from hvdtune.timeline.reading.formats import container, horovod, hvdtune_json, parquet
 from hvdtune.timeline.reading.formats.detection import (
     evidence_of,
     format_of,
@@ -282,6 +282,8 @@ def join(parts: Sequence[FileSlices], warnings: list[str]) -> Trace:
     meta = meta_of(dict(sorted(ranks.items()))) | ({"gaps": gaps} if gaps else {})
     if not names_tensors({*formats}):
         meta["unnamed_tensors"] = True
+    if horovod.NAME in formats and not any((part.frame["cached"] >= 0).any() for part in parts):
+        meta["unknown_cache"] = True
     trace = Trace(
         meta=meta | _own_meta(parts, origin, first),
         warnings=warnings,

@@ -172,6 +172,9 @@ def _overlapping(begin: NDArray[np.int64], end: NDArray[np.int64]) -> NDArray[np
 def _cached(
     frame: pd.DataFrame, negotiate: NDArray[np.bool_], ready: NDArray[np.bool_]
 ) -> NDArray[np.int8]:
-    # Ticks are only written for what was not in the cache.
     keys = frame["tensor"].cat.codes.to_numpy().astype(np.int64) << 40 | frame["seq"].to_numpy()
-    return np.where(np.isin(keys[negotiate], keys[ready]), 0, 1).astype(np.int8)
+    ticked = np.isin(keys[negotiate], keys[ready])
+    # Some programs that write this format have ticks only for what was not in the cache, others for
+    # all: those of a file that has them for all its announcements tell nothing.
+    cached = np.where(ticked, 0, 1) if not ticked.all() else np.full(len(ticked), -1)
+    return cached.astype(np.int8)
