@@ -8,7 +8,15 @@ import numpy as np
 import pytest
 
 from hvdtune.errors import TraceFormatError, UsageError
-from hvdtune.timeline import load, merge, open_trace, read, summary, write_slices
+from hvdtune.timeline import (
+    load,
+    merge,
+    open_trace,
+    read,
+    summary,
+    write_chrome,
+    write_slices,
+)
 from hvdtune.timeline.analysis.findings import why
 from hvdtune.timeline.model.duplicate_ranks import files_of_ranks, in_two_files
 from hvdtune.timeline.model.job_metadata import job_metadata_of
@@ -17,6 +25,7 @@ from hvdtune.timeline.reading.folders import find
 from tests.kit import gpu_recordings
 from tests.kit import rank_files as files
 from tests.kit.horovod_timeline import STEP_US, write_horovod_timeline
+from tests.kit.synthetic import Training
 from tests.kit.traces import ALL, KINETO, SPEEDSCOPE, event, rows, write
 
 
@@ -30,6 +39,23 @@ def test_every_trace_opens_and_every_event_is_shown_or_told(path):
     assert list(model.slices.columns) == list(COLUMNS)
     for name, dtype in COLUMNS.items():
         assert str(model.slices[name].dtype) == dtype, name
+
+
+def test_a_trace_of_hvdtune_s_without_its_head_is_not_taken_for_another_program_s(tmp_path):
+    whole, rest = tmp_path / "whole.json", tmp_path / "rest.json"
+    write_chrome(Training([10.0, 14.0]).trace(), whole)
+    text = whole.read_text()
+    rest.write_text(text[text.index("}", len(text) // 4) :])
+    trace = open_trace(rest)
+    assert [file.format for file in trace.files] == ["hvdtune-json"]
+    assert any(
+        "the beginning of this trace of hvdtune's is lost" in said for said in trace.warnings
+    )
+    steps = trace.events[trace.events["kind"] == "STEP"]
+    assert steps["rank"].value_counts().to_dict().keys() == {0, 1}
+    reduced = trace.events[trace.events["kind"] == "ALLREDUCE"]
+    assert reduced["name"].nunique() == 4
+    assert {name.rpartition(" ")[0] for name in reduced["name"].unique()} == {"tensor of row"}
 
 
 @pytest.mark.parametrize("path", ALL, ids=lambda path: path.name)

@@ -16,13 +16,24 @@ NAME = "hvdtune-json"
 NAMES_TENSORS = True
 GAP = ""
 infer_events = None
+_HEADLESS = (
+    "{}: the beginning of this trace of hvdtune's is lost, and with it the names of tensors, the "
+    "hosts, the size of the job and its setting"
+)
 _META: dict[str, type] = {"shapes": dict, "origin_ns": int, "origin_unix_ns": int}
 
 
 def recognizes(parsed: ParsedFile) -> bool:
     """Whether hvdtune exported it."""
     other = parsed.around.get("otherData")
-    return isinstance(other, dict) and "hvdtune" in other
+    return (isinstance(other, dict) and "hvdtune" in other) or _lacks_head(parsed)
+
+
+def _lacks_head(parsed: ParsedFile) -> bool:
+    """Whether it is what is left of such a file whose beginning is lost."""
+    texts = set(parsed.texts)
+    has_own = any({name, KINDS[name].row} <= texts for name in ("BUCKET", "STEP"))
+    return has_own and "otherData" not in parsed.around
 
 
 def finish(frame: pd.DataFrame, parsed: ParsedFile) -> dict[int, dict[str, Any]]:
@@ -38,6 +49,8 @@ def finish(frame: pd.DataFrame, parsed: ParsedFile) -> dict[int, dict[str, Any]]
     on_tensor = np.isin(code, [KIND_TEXTS.index(name) for name in _OF_TENSORS])
     used, inverse = np.unique(np.where(on_tensor, rows, -1), return_inverse=True)
     tensors = _tensors(parsed)
+    if _lacks_head(parsed):  # which has their names; a tensor has one row on all ranks
+        tensors = {row: f"tensor of row {row}" for row in used.tolist() if row >= 0}
     frame["tensor"] = categories_of([tensors.get(row, "") for row in used.tolist()], inverse)
     return ranks_of(meta_of(parsed))
 
@@ -77,6 +90,8 @@ def warnings_of(parsed: ParsedFile) -> list[str]:
     shown = sum(numbers["shown"] for phase, numbers in parsed.counts.items() if phase != "M")
     if isinstance(written, int) and shown < written:
         lost = [f"{parsed.path}: {shown} of {written} events could be read"]
+    elif _lacks_head(parsed):
+        lost = [_HEADLESS.format(parsed.path)]
     else:
         lost = []
     return [*known, *parsed.warnings, *lost]
