@@ -8,7 +8,7 @@ from hvdtune.dashboard.blocks import sentences
 from hvdtune.dashboard.critical_path import path_within
 from hvdtune.dashboard.data import RunView, hosts_of, open_run
 from hvdtune.dashboard.evidence import evidence_of
-from hvdtune.dashboard.pages import overview, ranks
+from hvdtune.dashboard.pages import overview, ranks, tensors
 from hvdtune.dashboard.shell import PageAddress
 from hvdtune.dashboard.tiles import TileWindow
 from hvdtune.errors import TraceFormatError, UsageError
@@ -165,3 +165,20 @@ def test_dumps_of_a_job_that_stands_are_told_of_on_the_overview(tmp_path):
     assert "Rank 1 has not called all_reduce, number 2 of group 0" in shown
     assert "The job hangs" in shown
     assert "nan" not in shown
+
+
+def about(path: Path) -> str:
+    return str(overview.layout(open_run(path), PageAddress(0, {})))
+
+
+def test_ranks_are_counted_as_far_as_the_trace_tells(tmp_path):
+    old = TRACES / "sagemaker-debugger/smdebug_1e5f8e0c_horovod_timeline_607lines.json"
+    assert "'7 of at least 8'" in about(old)
+    page = str(tensors.layout(open_run(old), PageAddress(0, {})))
+    assert "88 more tensors were only announced: the trace has no collective of them." in page
+    foreign, empty = tmp_path / "foreign.json", tmp_path / "empty.json"
+    foreign.write_text('[{"ph": "X", "name": "a", "pid": 3, "tid": 1, "ts": 1, "dur": 5}]')
+    empty.write_text("[]")
+    assert "the trace does not say which rank did what" in about(foreign)
+    assert "one rank" not in about(foreign) + about(empty)
+    assert "the trace holds no slices" in about(empty) and "0 of 0" not in about(empty)

@@ -232,14 +232,11 @@ def _notes(answer: Answer) -> list[Component]:
 
 
 def _about(run: RunView) -> Component:
-    ranks, hosts, job = run.ranks, hosts_of(run.trace), run.job
-    where = f"on {len(hosts)} hosts" if len(hosts) > 1 else "on one host"
+    hosts, job = hosts_of(run.trace), run.job
     in_buckets = fusion.bytes_per_step(run.trace.events, run.steps)
     of_buckets = "" if math.isnan(in_buckets) else f"{sized(in_buckets)} per step in buckets"
-    # Traces of other programs do not say how many ranks there were.
-    of_all = f"{len(ranks)} of {job.size}" if job.size >= len(ranks) else f"{len(ranks)}"
     found = [
-        card("Ranks", of_all, where if hosts else "host not recorded"),
+        _rank_card(run, hosts),
         *_step_cards(run),
         quantity("tensors", run.counts["tensors"], of_buckets or "in all collectives"),
         quantity("slices", run.counts["slices"], "all that the trace holds"),
@@ -255,6 +252,25 @@ def _about(run: RunView) -> Component:
         html.Div(setting or "The trace does not record the setting.", className="setting"),
         html.P(f"Hosts: {', '.join(hosts[:8])}" if hosts else "", className="hint"),
     )
+
+
+def _rank_card(run: RunView, hosts: Sequence[str]) -> Component:
+    if not run.trace.slice_count:
+        return card("Ranks", "none", "the trace holds no slices")
+    if not _names_ranks(run):
+        return card("Ranks", "not known", "the trace does not say which rank did what")
+    size = max(run.job.size, *(rank + 1 for rank in run.ranks))
+    where = f"on {len(hosts)} hosts" if len(hosts) > 1 else "on one host"
+    # Only hvdtune records how many there were; of others there may be more than are seen.
+    least = "" if run.job.size == size else "at least "
+    return card(
+        "Ranks", f"{len(run.ranks)} of {least}{size}", where if hosts else "host not recorded"
+    )
+
+
+def _names_ranks(run: RunView) -> bool:
+    """Whether the trace tells ranks apart, or is of one and says which."""
+    return bool(run.trace.meta.get("ranks")) or not run.trace.events.empty
 
 
 def _step_cards(run: RunView) -> list[Component]:
@@ -288,6 +304,8 @@ def _clock_card(run: RunView) -> Component:
         return card("Clocks", "the same", "all ranks are on one host and share its clock")
     if residuals:
         return card("Clocks agree to", f"{max(residuals):,.1f} us", "the largest residual of ranks")
+    if not (run.trace.slice_count and _names_ranks(run)):
+        return card("Clocks", "not known", "the trace tells no ranks apart")
     alone = len(run.ranks) < 2
     return card("Clocks", "not aligned", "one rank" if alone else "offsets were not measured")
 

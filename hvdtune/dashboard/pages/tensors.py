@@ -22,6 +22,7 @@ from hvdtune.dashboard.figures.theme import theme_of
 from hvdtune.dashboard.runs import Runs
 from hvdtune.dashboard.shell import PageAddress, link
 from hvdtune.dashboard.tables import tensor_columns, tensor_rows
+from hvdtune.plural import counted
 from hvdtune.timeline.analysis.metrics import tensors
 
 PATH, TITLE = "/tensors", "Tensors"
@@ -49,7 +50,7 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
             "All tensors",
             html.P(
                 "Choose a row to see its times. Late is the time from the first rank's "
-                f"announcement to the last rank's.{_lacking(rows)}",
+                f"announcement to the last rank's.{_lacking(rows)}{_unfinished(run, rows)}",
                 className="hint",
             ),
             grid(
@@ -79,6 +80,17 @@ def _lacking(rows: pd.DataFrame) -> str:
     """Which of the times of tensors no column has, since the trace does not tell them."""
     names = [name for field, name in _TIMES.items() if rows[field].isna().all()]
     return f" Not recorded: {', '.join(names)}." if names else ""
+
+
+def _unfinished(run: RunView, rows: pd.DataFrame) -> str:
+    """How many tensors have no row, since no collective of theirs is in the trace."""
+    more = len({*run.tensors} - {*rows["tensor"]})
+    if not more:
+        return ""
+    which = f"{counted(more, 'more tensor')} {'was' if more == 1 else 'were'}"
+    return (
+        f" {which} only announced: the trace has no collective of {'it' if more == 1 else 'them'}."
+    )
 
 
 def _first_words(place: PageAddress, rows: pd.DataFrame) -> str:
