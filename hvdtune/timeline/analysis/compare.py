@@ -95,7 +95,7 @@ def sentence(table: pd.DataFrame, sides: Mapping[str, pd.DataFrame]) -> str:
         said = f"are {abs(step['percent']):.1f} % {word}"
     text = f"Steps {said} in the second: {_change(step)}."
     parts = table[(table["quantity"] + "_ms").isin(_WHOLE)]
-    most = parts.loc[parts["change_ms"].abs().idxmax()]
+    most = parts.iloc[int(parts["change_ms"].abs().fillna(0.0).to_numpy().argmax())]
     doubt = "" if most["differs"] else ", which may be chance"
     title = TITLES[most["quantity"]].lower()
     return f"{text} The part that changed most is {title}: {_change(most)}{doubt}."
