@@ -439,7 +439,8 @@ def _cost_in_all(evidence: TraceEvidence, found: TraceFinding) -> str:
 
 def _lacks_for_it(evidence: TraceEvidence, rank: int) -> bool:
     """Whether a rank lacks a processor for longer because it computes for longer."""
-    return bool(_of_extra_work(evidence)[list(evidence.busy.columns).index(rank)] > 0)
+    ranks = [int(each) for each in evidence.busy.columns]
+    return bool(_of_extra_work(evidence)[ranks.index(rank)] > 0)
 
 
 def _per_rank(values: Floats, ranks: list[int]) -> str:
