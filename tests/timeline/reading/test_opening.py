@@ -5,6 +5,8 @@ import zlib
 from pathlib import Path
 
 import numpy as np
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
 import pytest
 
 from hvdtune.errors import TraceFormatError, UsageError
@@ -321,3 +323,14 @@ def test_a_job_that_horovod_and_a_profiler_recorded_is_one_before_and_after_a_me
     merged = open_trace(tmp_path / "merged.json")
     assert rows(merged, args=False) == rows(trace, args=False)
     assert merged.events.equals(trace.events)
+
+
+def test_a_parquet_file_whose_slices_end_before_they_begin_is_damaged(tmp_path):
+    path = tmp_path / "trace.parquet"
+    write_slices(Training([10.0, 14.0]).trace(), path, "parquet")
+    table = pq.read_table(path)
+    place = table.schema.get_field_index("end_ns")
+    ends = pc.subtract(table["begin_ns"], 1)
+    pq.write_table(table.set_column(place, table.schema.field(place), ends), path)
+    with pytest.raises(TraceFormatError, match="of its slices end before they begin"):
+        open_trace(path)

@@ -59,13 +59,17 @@ def read_parts(path: Path) -> list[FileSlices]:
     types = {name: str(dtype) for name, dtype in table.to_pandas().dtypes.items()}
     if said.version != VERSION or list(types) != list(COLUMNS):
         raise TraceFormatError(f"{path}: version {said.version} is not known", str(path), 0)
-    return _parts(table.to_pandas(), said)
+    return _parts(path, table.to_pandas(), said)
 
 
-def _parts(frame: pd.DataFrame, said: _Said) -> list[FileSlices]:
+def _parts(path: Path, frame: pd.DataFrame, said: _Said) -> list[FileSlices]:
     codes = pd.Index(KIND_TEXTS).get_indexer(pd.Index(frame["kind"].astype(object)))
     frame["kind"] = kind_column(np.maximum(codes, 0).astype(np.int8))
     frame = frame.astype({name: kind for name, kind in COLUMNS.items() if name != "kind"})
+    if backwards := int((frame["end_ns"] < frame["begin_ns"]).sum()):
+        # Pages have no checksum: a damaged one may still be unpacked.
+        text = f"{path}: damaged: {backwards:,} of its slices end before they begin"
+        raise TraceFormatError(text, str(path), 0)
     parts = []
     for index, file in enumerate(said.files):
         own = frame[frame["file"] == index].reset_index(drop=True)
