@@ -3,23 +3,18 @@
 from collections.abc import Sequence
 
 from hvdtune.timeline.analysis.compare import TITLES
-from hvdtune.timeline.analysis.findings.finding import OF_RANKS, TraceEvidence, TraceFinding
+from hvdtune.timeline.analysis.findings.finding import (
+    BY_MODEL,
+    OF_RANKS,
+    TraceEvidence,
+    TraceFinding,
+)
 
 LEAST_PERCENT = 10.0  # of a step
 
-_OF_BUCKETS = frozenset(
-    {
-        "tiny-buckets",
-        "huge-late-tensor",
-        "copy-bound",
-        "slow-link",
-        "hierarchy-off",
-        "channels",
-        "network",
-        "exposed-communication",
-    }
-)
-_OF_NEGOTIATION = frozenset({"tiny-buckets", "long-cycle", "cold-cache", "different-order"})
+_ONLY_OF_NEGOTIATION = frozenset({"long-cycle", "cold-cache", "different-order"})
+_OF_NEGOTIATION = _ONLY_OF_NEGOTIATION | {"tiny-buckets"}
+_OF_BUCKETS = (BY_MODEL - _ONLY_OF_NEGOTIATION) | {"exposed-communication"}
 # Column of the breakdown -> the findings that are about it.
 _ABOUT = {
     "off_processor_ms": OF_RANKS | {"idle-gpus"},
