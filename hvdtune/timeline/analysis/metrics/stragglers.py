@@ -106,7 +106,7 @@ def sentence(table: pd.DataFrame) -> str:
         return "A single rank waits for no other."
     worst = table.iloc[0]
     if not worst["reason"]:
-        return "No rank costs the others time: none is busy longer than the next."
+        return "No rank costs the others time that this trace records."
     return (
         f"Rank {worst['rank']} is the last in {worst['late_percent']:.0f} % of steps; all steps "
         f"would be {worst['cost_ms_per_step']:.2f} ms shorter (mean) were it busy no longer than "
