@@ -70,9 +70,10 @@ def diff(first: Path, second: Path, *, as_json: bool) -> int:
     """
     from hvdtune.timeline.analysis import compare
     from hvdtune.timeline.analysis.metrics import breakdown
+    from hvdtune.timeline.analysis.steps import steps_of
 
     traces = [load_trace([path]) for path in (first, second)]
-    left, right = (breakdown.steady_steps(trace) for trace in traces)
+    left, right = (steps_of(trace) for trace in traces)
     table = compare.of_steps(left, right)
     says = compare.sentence(table, {str(first): left, str(second): right})
     notes = {

@@ -5,6 +5,7 @@ from typing import Any
 from hvdtune.dashboard.data import RunView
 from hvdtune.dashboard.tiles import MAX_MARKS, TileWindow
 from hvdtune.timeline.analysis.metrics import critical_path
+from hvdtune.timeline.analysis.recorded import says_of
 
 
 def path_within(run: RunView, window: TileWindow) -> dict[str, Any]:
@@ -20,7 +21,8 @@ def path_within(run: RunView, window: TileWindow) -> dict[str, Any]:
     few = len(within) <= MAX_MARKS
     columns = within[["begin_ns", "end_ns", "rank", "step"]].astype("int64")
     return {
-        "text": critical_path.sentence(critical_path.table(run.steps)),
+        "text": says_of(run.trace, "critical_path")
+        or critical_path.sentence(critical_path.table(run.steps)),
         "steps": columns.to_numpy().tolist() if few else [],
         "hidden": 0 if few else len(within),
     }

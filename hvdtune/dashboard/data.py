@@ -19,6 +19,8 @@ from hvdtune.timeline.analysis.arrivals import Arrivals, arrivals_of
 from hvdtune.timeline.analysis.findings import Answer, why
 from hvdtune.timeline.analysis.metrics import breakdown, critical_path, stragglers
 from hvdtune.timeline.analysis.quantities import counts_of, measure
+from hvdtune.timeline.analysis.recorded import is_recorded
+from hvdtune.timeline.analysis.steps import steps_of
 from hvdtune.timeline.model.duplicate_ranks import refuse_two_files_of_a_rank
 from hvdtune.timeline.model.event_table import make_events
 from hvdtune.timeline.model.job_metadata import JobMetadata, job_metadata_of
@@ -89,14 +91,8 @@ class RunView:
 
     @_computed_alone
     def steps(self) -> pd.DataFrame:
-        """The breakdown of its steps, from wait to wait, without the first ones.
-
-        There are none where only one rank has collectives: what the others do would all be called
-        computing.
-        """
-        if self.arrivals is not None:
-            return breakdown.table(self.trace.events.iloc[:0])
-        return breakdown.steady_steps(self.trace)
+        """See `steps.steps_of`."""
+        return steps_of(self.trace)
 
     @_computed_alone
     def late_ranks(self) -> pd.DataFrame:
@@ -107,7 +103,8 @@ class RunView:
     @_computed_alone
     def critical_steps(self) -> pd.DataFrame:
         """The critical path: of each step the row of its slowest rank, in order of time."""
-        rows = critical_path.path_rows(self.steps)
+        told = is_recorded(self.trace, "waits") and is_recorded(self.trace, "others")
+        rows = critical_path.path_rows(self.steps if told else self.steps.iloc[:0])
         return rows.sort_values("begin_ns", ignore_index=True)
 
     @_computed_alone
@@ -127,9 +124,8 @@ class RunView:
 
     @_computed_alone
     def quantities(self) -> Mapping[str, float]:
-        """See `quantities.measure`; where steps were found, of all of them."""
-        values = measure(self.steps)
-        return values if self.arrivals is None else values | {"step-time": self.arrivals.step_ms}
+        """See `quantities.measure`."""
+        return measure(self.steps)
 
     @_computed_alone
     def counts(self) -> Mapping[str, float]:

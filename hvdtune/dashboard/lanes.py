@@ -160,6 +160,22 @@ def lanes_of(events: pd.DataFrame) -> list[SwimlaneRow]:
     return [lane for lane in result if lane.label in used]
 
 
+def without_busy_time(lanes: Sequence[SwimlaneRow]) -> list[SwimlaneRow]:
+    """The lanes without what is left of steps, which is not known to be busy where waits are not.
+
+    What the script says that it does stays.
+    """
+    kept = []
+    for lane in lanes:
+        told = lane.kind != BUSY
+        if told.all():
+            kept.append(lane)
+        elif told.any():
+            columns = (lane.begin, lane.end, lane.kind, lane.row)
+            kept.append(SwimlaneRow(lane.rank, lane.label, *(each[told] for each in columns)))
+    return kept
+
+
 def _between_waits(
     rank: int,
     begin: Ints,

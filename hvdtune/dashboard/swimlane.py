@@ -16,6 +16,7 @@ from hvdtune.dashboard.lanes import (
     lanes_of,
     lanes_of_counters,
     lanes_of_threads,
+    without_busy_time,
 )
 from hvdtune.dashboard.tiles import Marks, TileWindow, tile
 from hvdtune.plural import sized
@@ -52,6 +53,8 @@ class Swimlane:
         lanes = lanes_of(trace.events)
         if not is_recorded(trace, "negotiation"):
             lanes = [lane for lane in lanes if lane.label != "negotiate"]
+        if not is_recorded(trace, "waits"):
+            lanes = without_busy_time(lanes)
         if trace.others is not None:
             threads = lanes_of_threads(trace.others)
             lanes = sorted([*lanes, *threads], key=lambda lane: lane.rank)

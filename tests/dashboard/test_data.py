@@ -94,7 +94,7 @@ def test_a_timeline_of_horovod_s_says_who_announced_last(tmp_path):
     run = open_run(write_horovod_timeline(tmp_path / "timeline.json", 20, [0, 5_000]))
     assert [finding.ranks for finding in run.answer.findings] == [(1,)]
     assert "rank 1 was the last in 80 of them" in str(ranks.layout(run, PageAddress(0, {})))
-    assert "18 steps found" in str(overview.layout(run, PageAddress(0, {})))
+    assert "17 steps found" in str(overview.layout(run, PageAddress(0, {})))
 
 
 def test_a_warning_that_begins_with_the_name_of_a_file_keeps_it():

@@ -16,6 +16,7 @@ PARTS = {
     "checkpoint_ms": ("#b8a1d9", "x", "checkpoints"),
     "no_processor_ms": ("#d55e00", "\\", "no processor"),
     "gpu_idle_ms": ("#cccccc", ".", "idle GPU"),
+    "waiting": ("#f0e442", ".", "waits for communication, for what is not known"),
     "wait_ms": ("#f0e442", "", "waits for other ranks"),
     "negotiate_ms": ("#56b4e9", "-", "waits for negotiation"),
     "exposed_ms": ("#009e73", "", "waits for buckets"),
@@ -45,7 +46,10 @@ def parts_of(steps: pd.DataFrame) -> pd.DataFrame:
     told = breakdown.knows_computing(steps)
     none = rest * 0.0
     computing, untold = (rest, none) if told else (none, rest)
-    return steps.assign(unknown=off, computing=computing, untold=untold)[list(PARTS)]
+    waited_for = steps[["wait_ms", "negotiate_ms", "exposed_ms"]].sum(axis=1)
+    waiting = (steps["blocked_ms"] - waited_for).where(steps["wait_ms"].isna(), 0.0)
+    parts = steps.assign(unknown=off, computing=computing, untold=untold, waiting=waiting)
+    return parts[list(PARTS)]
 
 
 def stacked_figure(means: pd.DataFrame, theme: Theme, height: int) -> go.Figure:

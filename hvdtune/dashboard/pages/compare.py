@@ -190,7 +190,7 @@ def _pictures(
         if own.empty:
             return nothing(
                 f"{run.title} has too few steps to compare.",
-                "Mark steps in the script: hvd.mark_step()",
+                "Record more of them, and mark steps in the script: hvd.mark_step()",
             )
     figures = (
         ("Stacked bars: ms of each part of a step, of both runs", parts_figure),

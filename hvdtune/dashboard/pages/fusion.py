@@ -8,7 +8,7 @@ from hvdtune.dashboard.blocks import figure, grid, note, nothing, number_columns
 from hvdtune.dashboard.data import RunView
 from hvdtune.dashboard.shell import PageAddress
 from hvdtune.timeline.analysis.metrics import bandwidth, cache, cycles, fusion
-from hvdtune.timeline.analysis.recorded import says_of
+from hvdtune.timeline.analysis.recorded import FACTS, is_recorded, says_of
 
 PATH, TITLE = "/fusion", "Fusion and cycles"
 
@@ -45,7 +45,9 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
     if not events["kind"].isin(_SHOWN).any():
         return [
             html.H1(TITLE),
-            nothing(
+            note(FACTS["collectives"].sentence)
+            if not is_recorded(run.trace, "collectives")
+            else nothing(
                 "Nothing was announced in this trace, and it has no buckets.",
                 "Record some steps of training: hvdtune timeline record RUN --steps 20",
             ),
@@ -66,7 +68,7 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
             ),
         ),
         _told(run, "cache", "Response cache", *_cache(events)),
-        section("Bus bandwidth by size", *_bandwidth(events)),
+        _told(run, "bandwidth", "Bus bandwidth by size", *_bandwidth(events)),
     ]
 
 

@@ -37,6 +37,7 @@ from hvdtune.timeline.analysis.metrics import (
     gpu,
     stragglers,
 )
+from hvdtune.timeline.analysis.recorded import is_recorded, says_of
 from hvdtune.timeline.model.schema import COLLECTIVES, WAITS
 
 PATH, TITLE = "/", "Overview"
@@ -86,11 +87,11 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
                 "breakdown", place.run, "Stacked bars, one per rank: the parts of a step in ms", 300
             ),
         )
-        if len(run.steps) and not _has_only_steps(run)
+        if len(run.steps) and not _has_only_steps(run) and not _were_found(run)
         else html.Span(),
         _ranks(run, place),
         _efficiency(run),
-        section("Bus bandwidth", note(_bandwidth(run))),
+        section("Bus bandwidth", note(says_of(run.trace, "bandwidth") or _bandwidth(run))),
         sentences("About this trace", run.trace.warnings) or html.Span(),
     ]
 
@@ -102,6 +103,11 @@ _COMMUNICATION = ("BUCKET", *WAITS, *COLLECTIVES)
 def _has_only_steps(run: RunView) -> bool:
     """Whether nothing tells what a step is made of."""
     return set(run.trace.events["kind"].unique()) == {"STEP"}
+
+
+def _were_found(run: RunView) -> bool:
+    """Whether its steps were found from the recurrence of tensors, so that they have no parts."""
+    return run.arrivals is not None and not run.arrivals.has_marks
 
 
 def _gpus(run: RunView) -> Component:
@@ -275,7 +281,7 @@ def _names_ranks(run: RunView) -> bool:
 
 def _step_cards(run: RunView) -> list[Component]:
     values = run.quantities
-    if run.arrivals is not None and len(run.arrivals.found):
+    if run.arrivals is not None and _were_found(run) and len(run.steps):
         found = counted(len(run.arrivals.found), "step")
         how = f"mean; {found} found from the recurrence of tensors"
         return [quantity("step-time", values["step-time"], how)]
@@ -284,12 +290,14 @@ def _step_cards(run: RunView) -> list[Component]:
     each = run.steps["step_ms"]
     spread = (
         f"mean; 5 to 95 %: {each.quantile(0.05):,.2f} to {each.quantile(0.95):,.2f} ms, "
-        f"{counted(run.steps['step'].nunique(), 'step')} of {counted(len(run.ranks), 'rank')}"
+        f"{counted(run.steps['step'].nunique(), 'step')} of "
+        f"{counted(run.steps['rank'].nunique(), 'rank')}"
     )
     shown = ["lost-processor-time"]
-    if run.trace.events["kind"].isin(_COMMUNICATION).any():
+    communicates = run.trace.events["kind"].isin(_COMMUNICATION).any()
+    if communicates or not is_recorded(run.trace, "waits"):
         shown[:0] = ["exposed", "communicating"]
-        if run.steps["rank"].nunique() > 1:  # a single one has nobody to wait for
+        if max(len(run.ranks), run.job.size) > 1:  # a single one has nobody to wait for
             shown.insert(0, "waiting-for-ranks")
     return [
         quantity("step-time", values["step-time"], spread),
@@ -315,13 +323,25 @@ def _ranks(run: RunView, place: PageAddress) -> Component:
         return html.Span()
     return section(
         "Ranks",
-        defined("rank-cost", stragglers.sentence(run.late_ranks)),
-        figure("busy_times", place.run, "Bars: busy time of a step for each rank, in ms", 220),
+        *_busy_times(run, place),
         html.A("Open Ranks", href=link("/ranks", place.run)),
     )
 
 
+def _busy_times(run: RunView, place: PageAddress) -> list[Component]:
+    if lacking := says_of(run.trace, "stragglers"):
+        return [note(lacking)]
+    return [
+        defined("rank-cost", stragglers.sentence(run.late_ranks)),
+        figure("busy_times", place.run, "Bars: busy time of a step for each rank, in ms", 220),
+    ]
+
+
 def _efficiency(run: RunView) -> Component:
+    if _were_found(run):
+        return html.Span()
+    if len(run.steps) and (lacking := says_of(run.trace, "efficiency")):
+        return section("Efficiency", note(lacking))
     table = efficiency.table(run.steps)
     if table.empty or _has_only_steps(run):
         return html.Span()

@@ -9,7 +9,9 @@ from hvdtune.dashboard.data import RunView
 from hvdtune.dashboard.shell import PageAddress
 from hvdtune.timeline.analysis import arrivals
 from hvdtune.timeline.analysis.arrivals import Arrivals
-from hvdtune.timeline.analysis.metrics import stragglers
+from hvdtune.timeline.analysis.metrics import breakdown, stragglers
+from hvdtune.timeline.analysis.quantities import in_words
+from hvdtune.timeline.analysis.recorded import says_of
 
 PATH, TITLE = "/ranks", "Ranks"
 
@@ -38,13 +40,9 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
     if run.arrivals is not None:
         return _of_arrivals(run.arrivals)
     if run.steps["rank"].nunique() < 2:
-        return [
-            html.H1(TITLE),
-            nothing(
-                "Fewer than two ranks in this trace have steps, so there is no waiting to show.",
-                "Open the folder with the files of all ranks, or mark steps: hvd.mark_step()",
-            ),
-        ]
+        return [html.H1(TITLE), _of_fewer(run)]
+    if lacking := says_of(run.trace, "stragglers"):
+        return [html.H1(TITLE), note(lacking)]
     table = run.late_ranks
     host = pd.Series([run.job.hosts.get(rank, "") for rank in table["rank"]], dtype="str")
     rows = table.assign(host=host.to_numpy())[list(_HEADERS)]
@@ -67,7 +65,7 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
                 "The mean time per step that a rank waits for the rank that announces a tensor "
                 "last; a row adds up to what its rank waits for others.",
             ),
-            figure("waits", place.run, "Heat map of waiting rank by the rank waited for, in ms"),
+            _waits(run, place),
         ),
         section(
             "All ranks",
@@ -79,6 +77,27 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
             grid("rank-table", number_columns(rows, _HEADERS), rows),
         ),
     ]
+
+
+def _of_fewer(run: RunView) -> Component:
+    """What is said where fewer than two ranks have steps."""
+    if run.steps.empty or max(len(run.ranks), run.job.size) < 2:
+        return nothing(
+            "Fewer than two ranks in this trace have steps, so there is no waiting to show.",
+            "Open the folder with the files of all ranks, or mark steps: hvd.mark_step()",
+        )
+    waited = in_words("waiting-for-ranks", run.quantities["waiting-for-ranks"])
+    return nothing(
+        f"Only rank {run.steps['rank'].iloc[0]} has steps in this trace, so ranks cannot be "
+        f"compared. Waiting for ranks (ms per step): {waited}.",
+        "Open the folder with the files of all ranks, or mark steps on each: hvd.mark_step()",
+    )
+
+
+def _waits(run: RunView, place: PageAddress) -> Component:
+    if not breakdown.knows_waits(run.steps):
+        return note(says_of(run.trace, "efficiency"))
+    return figure("waits", place.run, "Heat map of waiting rank by the rank waited for, in ms")
 
 
 def _of_arrivals(known: Arrivals) -> list[Component]:

@@ -24,6 +24,7 @@ from hvdtune.dashboard.shell import PageAddress, link
 from hvdtune.dashboard.tables import tensor_columns, tensor_rows
 from hvdtune.plural import counted
 from hvdtune.timeline.analysis.metrics import tensors
+from hvdtune.timeline.analysis.recorded import FACTS, is_recorded
 
 PATH, TITLE = "/tensors", "Tensors"
 
@@ -36,7 +37,9 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
     if rows.empty:
         return [
             html.H1(TITLE),
-            nothing(
+            note(FACTS["collectives"].sentence)
+            if not is_recorded(run.trace, "collectives")
+            else nothing(
                 "No tensor was reduced, gathered or broadcast in this trace.",
                 "Record some steps of training: hvdtune timeline record RUN --steps 20",
             ),

@@ -13,6 +13,7 @@ from hvdtune.dashboard.runs import Runs
 from hvdtune.dashboard.shell import PageAddress
 from hvdtune.plural import counted
 from hvdtune.timeline.analysis.metrics import breakdown
+from hvdtune.timeline.analysis.recorded import says_of
 
 PATH, TITLE = "/timeline", "Timeline"
 
@@ -34,7 +35,8 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
         "evidence": None if shown is None else asdict(shown),
         "finding": place.query.get("finding", [""])[0] if shown else "",
     }
-    of_busy_time = breakdown.sentence_of_busy_time(run.steps)
+    unknown = says_of(run.trace, "stragglers") if len(run.steps) else ""
+    of_busy_time = unknown or breakdown.sentence_of_busy_time(run.steps)
     return [
         html.H1(TITLE),
         dcc.Store(id="swimlane-config", data=config),

@@ -13,10 +13,9 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hvdtune.plural import counted
+from hvdtune.timeline.analysis.metrics import breakdown
 from hvdtune.timeline.model.other_slices import OtherSlices
 from hvdtune.timeline.model.trace import Trace
-
-FIRST_STEPS = 1  # they set things up
 
 _OPERATION = ["tensor", "seq"]
 
@@ -31,9 +30,10 @@ class Arrivals:
         known: a row for each of them of which every rank's tick is there: last (rank), late_ms
             (behind the last but one).
         found: a row for each step that the recurrence of tensors tells, by its number, without the
-            first and the unfinished last one: begin_ns, end_ns, step_ms.
+            first ones and the unfinished last one: begin_ns, end_ns, step_ms.
         steps: a row for each of them in which every operation is known: step_ms, last, late_ms (by
             how much the last announcement of this rank came after those of the others).
+        has_marks: whether the trace marks steps, too, which then tell the step time.
     """
 
     ranks: tuple[int, ...]
@@ -41,6 +41,7 @@ class Arrivals:
     known: pd.DataFrame = field(repr=False)
     found: pd.DataFrame = field(repr=False)
     steps: pd.DataFrame = field(repr=False)
+    has_marks: bool = False
 
     @property
     def step_ms(self) -> float:
@@ -70,7 +71,7 @@ def arrivals_of(trace: Trace) -> Arrivals | None:
     ).dropna()
     found = _found_steps(negotiated)
     steps = _steps(by_rank, negotiated, found["step_ms"])
-    return Arrivals(ranks, len(negotiated), _latest(by_rank), found, steps)
+    return Arrivals(ranks, len(negotiated), _latest(by_rank), found, steps, has_steps)
 
 
 def _ticks(others: OtherSlices | None, negotiated: pd.DataFrame) -> pd.DataFrame:
@@ -142,8 +143,9 @@ def sentence_of_steps(arrivals: Arrivals) -> str:
     if not found:
         return "No steps were found from the recurrence of tensors."
     known = f"{len(arrivals.steps):,}" if len(arrivals.steps) else "none"
+    lasting = "" if arrivals.has_marks else f" of {arrivals.step_ms:,.2f} ms (mean)"
     return (
-        f"{counted(found, 'step')} of {arrivals.step_ms:,.2f} ms (mean) "
+        f"{counted(found, 'step')}{lasting} "
         f"{'was' if found == 1 else 'were'} found from the recurrence of tensors; of {known} of "
         "them every announcement is known."
     )
@@ -163,7 +165,7 @@ def _latest(by_rank: pd.DataFrame) -> pd.DataFrame:
 def _found_steps(negotiated: pd.DataFrame) -> pd.DataFrame:
     """`Arrivals.found`: a step begins with the first tensor that recurs as most of them do."""
     begins = _recurring(negotiated).groupby("seq")["begin_ns"].min().sort_index()
-    whole = slice(FIRST_STEPS, -1)
+    whole = slice(breakdown.count_first(begins.index.to_numpy()[:-1]), -1)
     ends = begins.shift(-1).iloc[whole].astype("int64")
     found = pd.DataFrame({"begin_ns": begins.iloc[whole], "end_ns": ends})
     return found.assign(step_ms=(found["end_ns"] - found["begin_ns"]) / 1e6)

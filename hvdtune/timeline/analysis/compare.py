@@ -7,6 +7,7 @@ import pandas as pd
 from numpy.typing import NDArray
 
 from hvdtune.timeline.analysis.metrics import breakdown, stragglers
+from hvdtune.timeline.analysis.steps import steps_of
 from hvdtune.timeline.model.trace import Trace
 
 TITLE = "Differences"
@@ -48,7 +49,7 @@ def table(a: Trace, b: Trace) -> pd.DataFrame:
         steps: two launches of the very same job may differ by more. There is no row where either
         trace has fewer than `BLOCKS` steady steps.
     """
-    return of_steps(*(breakdown.steady_steps(trace) for trace in (a, b)))
+    return of_steps(*(steps_of(trace) for trace in (a, b)))
 
 
 def of_steps(left: pd.DataFrame, right: pd.DataFrame) -> pd.DataFrame:

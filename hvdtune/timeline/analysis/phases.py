@@ -8,6 +8,7 @@ import pandas as pd
 from hvdtune.timeline.analysis import device_spans
 from hvdtune.timeline.analysis.arrivals import arrivals_of
 from hvdtune.timeline.analysis.metrics import breakdown
+from hvdtune.timeline.analysis.recorded import as_recorded
 from hvdtune.timeline.analysis.steps import found_steps
 from hvdtune.timeline.model.intervals import covered_ns, covered_within
 from hvdtune.timeline.model.trace import Trace
@@ -50,7 +51,8 @@ def step_table(trace: Trace) -> pd.DataFrame:
 
     Returns:
         Columns rank, step, begin_ns, end_ns, step_ms, communicate_ms (buckets, clipped to the
-        step). How much of that the step waited for cannot be told from a trace alone.
+        step; NaN where the trace does not tell it). How much of that the step waited for cannot be
+        told from a trace alone.
     """
     gpus = device_spans.of_all(trace)
     parts = []
@@ -69,7 +71,7 @@ def step_table(trace: Trace) -> pd.DataFrame:
         parts.append(pd.DataFrame(columns))
     if not parts:
         return pd.DataFrame({name: np.empty(0) for name in _STEP_COLUMNS})
-    return pd.concat(parts, ignore_index=True)
+    return as_recorded(trace, pd.concat(parts, ignore_index=True))
 
 
 def summary(trace: Trace) -> dict[str, Any]:
@@ -78,9 +80,8 @@ def summary(trace: Trace) -> dict[str, Any]:
     Returns:
         ranks, events, dropped (records lost), duration_ms, clock_residual_us (the largest of all
         ranks), steps; where there are steps: step_ms_p50, step_ms_p5, step_ms_p95 (of the slowest
-        rank in each step, `steps` samples) and, unless steps were found from the recurrence of
-        tensors, communicate_percent (share of step time in which a bucket was under way, all
-        ranks).
+        rank in each step, `steps` samples) and, where it is known, communicate_percent (share of
+        step time in which a bucket was under way, all ranks).
     """
     events = trace.events
     result: dict[str, Any] = {
@@ -96,13 +97,13 @@ def summary(trace: Trace) -> dict[str, Any]:
         ),
     }
     arrivals = arrivals_of(trace)
-    steps = step_table(trace) if arrivals is None else found_steps(arrivals)
+    steps = step_table(trace) if arrivals is None or arrivals.has_marks else found_steps(arrivals)
     slowest = steps.groupby("step")["step_ms"].max()
     result["steps"] = len(slowest)
     if len(slowest):
         for percent in (5, 50, 95):
             result[f"step_ms_p{percent}"] = float(slowest.quantile(percent / 100))
-    if len(slowest) and arrivals is None:
+    if len(slowest) and not steps["communicate_ms"].isna().any():
         total = float(steps["step_ms"].sum())
         share = float(steps["communicate_ms"].sum()) / total if total else 0.0
         result["communicate_percent"] = 100 * share

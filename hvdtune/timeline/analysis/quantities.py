@@ -63,7 +63,8 @@ QUANTITIES: Mapping[str, Quantity] = {
         "ms per step",
         "The part of waiting in which no bucket is under way and not all ranks have announced what "
         "this rank has. Who waits for whom shares it out: where a rank waits for several at once, "
-        "the time counts for the one that it waits for longest.",
+        "the time counts for the one that it waits for longest. Where not all ranks of the job are "
+        "in a trace, it is not known.",
         "wait_ms",
     ),
     "waiting-for-negotiation": Quantity(
@@ -79,7 +80,9 @@ QUANTITIES: Mapping[str, Quantity] = {
         "ms per step",
         "The part of waiting in which a bucket is under way: communication that no computing "
         "hides. Where it is the streams of GPUs that wait, those of ranks that are early wait for "
-        "the others here: all ranks have announced, and the bucket is under way.",
+        "the others here: all ranks have announced, and the bucket is under way. Of traces of "
+        "other programs it is known only where all ranks of the job are in them: there a "
+        "collective is under way from its begin on the last rank.",
         "exposed_ms",
     ),
     "communicating": Quantity(
@@ -171,7 +174,7 @@ def measure(steps: pd.DataFrame) -> dict[str, float]:
     steps = steps.assign(busy_ms=steps["step_ms"] - steps["blocked_ms"])
     values = {key: float(steps[each.column].mean()) for key, each in known.items()}
     total = float(steps["step_ms"].sum())
-    values["communicating"] = 100 * float(steps["communicate_ms"].sum()) / total
+    values["communicating"] = 100 * float(steps["communicate_ms"].sum(min_count=1)) / total
     return values
 
 

@@ -3,12 +3,14 @@
 To add something that not all of them record: a row in `FACTS`.
 """
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 
 import numpy as np
 import pandas as pd
 
+from hvdtune.timeline.model.job_metadata import job_metadata_of
+from hvdtune.timeline.model.schema import COLLECTIVES, WAITS
 from hvdtune.timeline.model.trace import Trace
 
 _OWN = frozenset({"hvdtune", "hvdtune-json"})
@@ -21,17 +23,48 @@ class Fact:
     Attributes:
         formats: of the files that tell it, see `slices.File`.
         sentence: what is said where no file does.
-        unless: the key of `Trace.meta` that says that none of these files does; "": they all do.
         columns: of tables of `breakdown` and `metrics`, which then are not known.
         metrics: of `metrics.METRICS`, which then have nothing to say.
+        is_told: whether a trace of other formats tells it all the same; None: never.
+        unless: the key of `Trace.meta` that says that none of these files does; "": they all do.
     """
 
     formats: frozenset[str]
     sentence: str
-    unless: str = ""
     columns: frozenset[str] = frozenset()
     metrics: frozenset[str] = frozenset()
+    is_told: Callable[[Trace], bool] | None = None
+    unless: str = ""
 
+
+def _communicates(trace: Trace) -> bool:
+    return bool(trace.events["kind"].isin(COLLECTIVES).any())
+
+
+def _tells_waits(trace: Trace) -> bool:
+    """Whether there is what waits are inferred from, on each rank that has steps."""
+    if job_metadata_of(trace).size < 2:
+        return True
+    events = trace.events
+    communicating = events.loc[events["kind"].isin((*COLLECTIVES, *WAITS)), "rank"].unique()
+    with_steps = events.loc[(events["kind"] == "STEP").to_numpy(), "rank"].unique()
+    return {*with_steps.tolist()} <= {*communicating.tolist()} and len(communicating) > 0
+
+
+def _has_all_ranks(trace: Trace) -> bool:
+    return not job_metadata_of(trace).missing_ranks
+
+
+def _has_all_ranks_or_buckets(trace: Trace) -> bool:
+    return is_recorded(trace, "buckets") or _has_all_ranks(trace)
+
+
+_BESIDE = (
+    "Those of hvdtune and of Horovod are not seen by torch.profiler: record hvdtune's timeline "
+    "beside it (hvdtune run --timeline-filename trace.json ...) and open both."
+)
+_MISSING = "Not all ranks of the job are in this trace, so "
+_OF_WAITS = frozenset({"efficiency", "critical_path"})
 
 FACTS: Mapping[str, Fact] = {
     "negotiation": Fact(
@@ -44,8 +77,8 @@ FACTS: Mapping[str, Fact] = {
     "cache": Fact(
         _OWN | {"horovod"},
         "Whether announcements hit a response cache is not recorded.",
-        "unknown_cache",
         metrics=frozenset({"cache"}),
+        unless="unknown_cache",
     ),
     "buckets": Fact(
         _OWN,
@@ -54,6 +87,44 @@ FACTS: Mapping[str, Fact] = {
         metrics=frozenset({"fusion"}),
     ),
     "cycles": Fact(_OWN, "What each cycle carries is not recorded.", metrics=frozenset({"cycles"})),
+    "collectives": Fact(
+        _OWN | {"horovod"},
+        f"No collectives are recorded in this trace. {_BESIDE}",
+        metrics=frozenset({"bandwidth", "tensors"}),
+        is_told=_communicates,
+    ),
+    "waits": Fact(
+        _OWN,
+        f"No collectives of its ranks are recorded, so how long they wait is not known. {_BESIDE}",
+        frozenset(
+            {
+                "blocked_ms",
+                "wait_ms",
+                "negotiate_ms",
+                "exposed_ms",
+                "communicate_ms",
+                "compute_ms",
+                "gpu_idle_ms",
+                "off_processor_ms",
+            }
+        ),
+        _OF_WAITS | {"overlap", "stragglers"},
+        _tells_waits,
+    ),
+    "others": Fact(
+        frozenset(),
+        f"{_MISSING}how long those that are wait for the others is not known.",
+        frozenset({"wait_ms", "negotiate_ms"}),
+        _OF_WAITS,
+        _has_all_ranks,
+    ),
+    "bucket-begins": Fact(
+        frozenset(),
+        f"{_MISSING}when collectives are under way and when they wait for a rank is not known.",
+        frozenset({"exposed_ms", "communicate_ms"}),
+        frozenset({"overlap", "bandwidth"}),
+        _has_all_ranks_or_buckets,
+    ),
     "pauses": Fact(
         _OWN,
         "When the script collects garbage or writes checkpoints is not recorded.",
@@ -64,10 +135,13 @@ FACTS: Mapping[str, Fact] = {
 
 def is_recorded(trace: Trace, fact: str) -> bool:
     """Whether any file of a trace tells this of `FACTS`; a trace of no file is hvdtune's own."""
-    formats, known = {file.format for file in trace.files}, FACTS[fact]
+    formats = {file.format for file in trace.files} or _OWN
+    known = FACTS[fact]
     if known.unless in trace.meta:
         return False
-    return not formats or bool(formats & known.formats)
+    if formats & known.formats:
+        return True
+    return known.is_told is not None and known.is_told(trace)
 
 
 def says_of(trace: Trace, metric: str) -> str:

@@ -65,7 +65,7 @@ class MetricTable:
 def measure(trace: Trace) -> dict[str, MetricTable]:
     """Every metric of `metrics.METRICS`, in its order."""
     known = arrivals_of(trace)
-    told = _of_steps(trace) if known is None else _of_arrivals(known)
+    told = _of_steps(trace) if known is None else _of_arrivals(trace, known)
     told["tensors"] = _told(trace, "tensors", tensors.tensor_table(trace))
     return {
         name: told.get(name) or _told(trace, name, metric.table(trace.events))
@@ -94,13 +94,17 @@ def _of_steps(trace: Trace) -> dict[str, MetricTable]:
     return told
 
 
-def _of_arrivals(known: Arrivals) -> dict[str, MetricTable]:
+def _of_arrivals(trace: Trace, known: Arrivals) -> dict[str, MetricTable]:
     """The metrics of steps, of a trace that says when ranks announced and not when they waited."""
     told = {name: MetricTable(METRICS[name].TITLE, pd.DataFrame(), _NO_WAITS) for name in _OF_STEPS}
     late = arrivals.table(known)
     told["stragglers"] = MetricTable(stragglers.TITLE, late, arrivals.sentence(known))
     said = arrivals.sentence_of_steps(known)
-    told["breakdown"] = MetricTable(breakdown.TITLE, found_steps(known), said)
+    steps = found_steps(known)
+    if known.has_marks:
+        steps = breakdown.of_trace(trace)
+        said = f"{breakdown.sentence(breakdown.steady_steps(trace))} {said}"
+    told["breakdown"] = MetricTable(breakdown.TITLE, steps, said)
     return told
 
 

@@ -11,9 +11,11 @@ RECORDER = 0  # the rank of Horovod's that writes the timeline
 
 
 def steps_of(trace: Trace) -> pd.DataFrame:
-    """`breakdown.steady_steps`, or the steps that were found from the recurrence of tensors."""
+    """`breakdown.steady_steps`, or where none are marked those found from recurring tensors."""
     arrivals = arrivals_of(trace)
-    return breakdown.steady_steps(trace) if arrivals is None else found_steps(arrivals)
+    if arrivals is None or arrivals.has_marks:
+        return breakdown.steady_steps(trace)
+    return found_steps(arrivals)
 
 
 def found_steps(arrivals: Arrivals) -> pd.DataFrame:

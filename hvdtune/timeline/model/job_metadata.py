@@ -7,7 +7,6 @@ from itertools import islice
 from typing import Any
 
 import msgspec
-import numpy as np
 
 from hvdtune.timeline.model.trace import Trace
 
@@ -64,7 +63,7 @@ def job_metadata_of(trace: Trace, link_gbps: float | None = None) -> JobMetadata
         link_gbps: see `JobMetadata`.
     """
     known = trace.meta.get("ranks", {})
-    ranks = tuple(int(rank) for rank in np.unique(trace.events["rank"].to_numpy()))
+    ranks = tuple(sorted(trace.events["rank"].unique().tolist()))
     sizes = [row.get("size") for row in known.values()]
     whole = [size for size in sizes if isinstance(size, int) and 0 < size <= 1_000_000]
     clock = trace.meta.get("clock", {})

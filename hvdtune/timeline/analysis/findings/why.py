@@ -34,12 +34,15 @@ from hvdtune.timeline.analysis.findings.finding import (
 )
 from hvdtune.timeline.analysis.findings.slow_ranks import UNRECORDED
 from hvdtune.timeline.analysis.metrics import breakdown
+from hvdtune.timeline.analysis.recorded import FACTS, is_recorded
+from hvdtune.timeline.analysis.steps import steps_of
 from hvdtune.timeline.model.job_metadata import JobMetadata
 from hvdtune.timeline.model.schema import COLLECTIVES, WAITS
 from hvdtune.timeline.model.trace import Trace
 
 MOST_FINDINGS = 5
 MANY_DROPPED = 0.01
+_MOST_NAMED = 8  # of ranks
 
 # Each may find what costs too little to matter.
 RULES: tuple[Callable[[TraceEvidence], Iterator[TraceFinding]], ...] = (
@@ -48,8 +51,19 @@ RULES: tuple[Callable[[TraceEvidence], Iterator[TraceFinding]], ...] = (
     buckets.find,
     network.find,
 )
+_LOOK_INSIDE = (
+    "see on the timeline what it does before, in the recording of torch.profiler: what its threads "
+    "do not draw there, they sleep or wait; hvdtune's own timeline beside it tells computing from "
+    "input and from waiting"
+)
+
+
+def _in_a_clause(text: str) -> str:
+    return text[:1].lower() + text[1:].rstrip(".")
+
 
 _NO_COLLECTIVES = "there are no collectives"
+_WAITS_UNKNOWN = _in_a_clause(FACTS["waits"].sentence)
 Verdict = Literal["found", "nothing", "incomplete"]
 
 
@@ -119,9 +133,9 @@ def why(trace: Trace, job: JobMetadata, steps: pd.DataFrame | None = None) -> An
     if nccl_reports.is_inspected(trace):
         return _of_inspector(trace, job)
     if arrivals := arrivals_of(trace):
-        return _of_arrivals(arrivals, job)
+        return _of_arrivals(arrivals, trace, job)
     missing = tuple(_missing(trace, job))
-    if missing == (_NO_COLLECTIVES,) and (answer := _of_gpus(trace, job)):
+    if missing in ((_NO_COLLECTIVES,), (_WAITS_UNKNOWN,)) and (answer := _of_gpus(trace, job)):
         return answer
     if missing:
         return Answer("incomplete", missing=missing, ranks=job.ranks)
@@ -165,7 +179,7 @@ def _less_sure(finding: TraceFinding) -> TraceFinding:
 def _of_gpus(trace: Trace, job: JobMetadata) -> Answer | None:
     """The answer of a training without communication; None where its GPUs were not recorded."""
     evidence = TraceEvidence.of(trace, job)
-    if len(evidence.busy) < MIN_STEPS or not evidence.sees_gpus:
+    if evidence.steps["step"].nunique() < MIN_STEPS or not evidence.sees_gpus:
         return None
     found = list(idle_gpus.find(trace, evidence, ()))
     return Answer(
@@ -173,7 +187,7 @@ def _of_gpus(trace: Trace, job: JobMetadata) -> Answer | None:
         findings=tuple(found),
         notes=(f"{_NO_COLLECTIVES}, so only what GPUs do was looked at",),
         step_ms=evidence.step_ms,
-        steps=len(evidence.busy),
+        steps=evidence.steps["step"].nunique(),
         ranks=job.ranks,
     )
 
@@ -211,20 +225,21 @@ def _of_nccl(found: Sequence[TraceFinding], scope: str, ranks: tuple[int, ...]) 
     )
 
 
-def _of_arrivals(arrivals: Arrivals, job: JobMetadata) -> Answer:
+def _of_arrivals(arrivals: Arrivals, trace: Trace, job: JobMetadata) -> Answer:
     """The answer of a trace that only says who announced when."""
-    of_steps = sentence_of_steps(arrivals).rstrip(".")
+    steps = steps_of(trace)
     looked = Answer(
         "incomplete",
-        notes=(of_steps[:1].lower() + of_steps[1:],),
-        step_ms=arrivals.step_ms if len(arrivals.found) else 0.0,
-        steps=len(arrivals.found),
+        notes=(_in_a_clause(sentence_of_steps(arrivals)),),
+        step_ms=float(steps["step_ms"].mean()) if len(steps) else 0.0,
+        steps=steps["step"].nunique(),
         ranks=arrivals.ranks,
     )
     if len(arrivals.steps) < FEW_STEPS:
-        said = sentence(arrivals).rstrip(".")
-        return replace(looked, missing=(*job.gaps, said[:1].lower() + said[1:]))
+        return replace(looked, missing=(*job.gaps, _in_a_clause(sentence(arrivals))))
     found = late_rank.find(arrivals)
+    if any(file.format == "kineto" for file in trace.files):
+        found = [replace(finding, remedy=_LOOK_INSIDE) for finding in found]
     return replace(
         looked,
         verdict="found" if found else "nothing",
@@ -245,25 +260,32 @@ def _missing(trace: Trace, job: JobMetadata) -> Iterator[str]:
         return
     yield from job.gaps
     if job.missing_ranks:
-        named = job.first_missing(8)
-        more = job.missing_ranks - len(named)
-        noun = "rank" if job.missing_ranks == 1 else "ranks"
-        ranks = f"{noun} {', '.join(map(str, named))}" + (f" and {more:,} more" if more else "")
-        yield f"there are no events of {ranks}, so nobody can tell who waits for whom"
+        named = _named(job.first_missing(_MOST_NAMED), job.missing_ranks)
+        yield f"there are no events of {named}, so nobody can tell who waits for whom"
     kinds = events["kind"]
-    if not (kinds == "STEP").any():
+    with_steps = set(events.loc[kinds == "STEP", "rank"].unique().tolist())
+    if not with_steps:
         yield "no steps are marked: train with DistributedOptimizer, or call hvd.mark_step()"
+    elif without := sorted({*job.ranks} - with_steps):
+        named = _named(without[:_MOST_NAMED], len(without))
+        yield f"there are no steps of {named}, so nobody can tell who waits for whom"
     steps = events.loc[kinds == "STEP", ["rank", "seq"]]
     for rank, step in steps[steps.duplicated()].head(1).to_numpy().tolist():
         yield f"rank {rank} has step {step} twice, so its steps cannot be told apart"
     if not kinds.isin(COLLECTIVES).any():
-        yield _NO_COLLECTIVES
+        yield _NO_COLLECTIVES if is_recorded(trace, "waits") else _WAITS_UNKNOWN
     elif len(job.ranks) > 1 and events.loc[kinds == "NEGOTIATE", "rank"].nunique() < len(job.ranks):
         yield "not every rank's announcements are in the trace, so nobody can tell who was late"
     if unseen := _unseen_streams(trace):
         yield unseen
     if job.dropped > MANY_DROPPED * len(events):
         yield f"of the records {job.dropped:,} were dropped, so that {len(events):,} are left"
+
+
+def _named(first: Sequence[int], count: int) -> str:
+    """So many ranks, of which the first ones are given by number."""
+    more = f" and {count - len(first):,} more" if count > len(first) else ""
+    return f"{'rank' if count == 1 else 'ranks'} {', '.join(map(str, first))}{more}"
 
 
 def _unseen_streams(trace: Trace) -> str:

@@ -135,17 +135,21 @@ def sentence(table: pd.DataFrame) -> str:
         words = {"compute_ms": _WORDS["compute_ms"], "off": _OFF, **_WORDS}
         percent |= {"off": off, "compute_ms": percent["compute_ms"] - off}
     shares = [f"{percent[part]:.0f} % {word}" for part, word in words.items() if percent[part]]
-    if waited := sum(percent[part] for part in _WAITED_FOR):
+    told = sum(percent[part] for part in _WAITED_FOR)
+    if waited := told if knows_waits(table) else 100 * float(table["blocked_ms"].sum()) / total:
         each = [
             f"{percent[part]:.0f} % for {word}"
             for part, word in _WAITED_FOR.items()
             if percent[part]
         ]
+        if not knows_waits(table):
+            each.append("the rest for what is not known" if each else "for what is not known")
         shares.append(f"{waited:.0f} % waiting for communication ({', '.join(each)})")
     steps, ranks = (table[key].nunique() for key in ("step", "rank"))
+    parts = ", ".join(shares) or "what it is made of is not known"
     return (
         f"A step takes {total / len(table):.2f} ms, the mean of {counted(steps, 'step')} on "
-        f"{counted(ranks, 'rank')}: {', '.join(shares)}."
+        f"{counted(ranks, 'rank')}: {parts}."
     )
 
 
@@ -155,6 +159,11 @@ def knows_computing(table: pd.DataFrame) -> bool:
     Else what is left of a step may as well be time off the processor or without one.
     """
     return bool(table[["ran_ms", "idle_ms"]].notna().to_numpy().any())
+
+
+def knows_waits(table: pd.DataFrame) -> bool:
+    """Whether it is known how much of waiting is for other ranks, by the steps of `table`."""
+    return not table["wait_ms"].isna().any()
 
 
 def sentence_of_busy_time(table: pd.DataFrame) -> str:
@@ -239,8 +248,12 @@ def steady(breakdown: pd.DataFrame) -> pd.DataFrame:
     common = breakdown.groupby("step")["rank"].agg(["nunique", "size"])
     once = (common["nunique"] == ranks) & (common["size"] == ranks)
     steps = np.sort(common.index[once].to_numpy())
-    new = min(5, len(steps) // 10 + 1) if len(steps) and steps[0] < _SECOND_STEP else 0
-    return breakdown[breakdown["step"].isin(steps[new:])]
+    return breakdown[breakdown["step"].isin(steps[count_first(steps) :])]
+
+
+def count_first(steps: Ints) -> int:
+    """How many of these steps, by their numbers in order, are left out as the first ones."""
+    return min(5, len(steps) // 10 + 1) if len(steps) and steps[0] < _SECOND_STEP else 0
 
 
 def of_each_rank(rows: pd.DataFrame) -> Iterator[tuple[int, pd.DataFrame]]:

@@ -15,7 +15,9 @@ FACTORS = ("parallel efficiency", "load balance", "serialisation", "transfer")
 
 
 def table(breakdown: pd.DataFrame) -> pd.DataFrame:
-    """One row per factor, none without steps; the first is the product of the others.
+    """One row per factor, the first of which is the product of the others.
+
+    None without steps of several ranks, or where it is not known how long these wait for another.
 
     Args:
         breakdown: see `metrics.breakdown`, cut from wait to wait.
@@ -24,7 +26,7 @@ def table(breakdown: pd.DataFrame) -> pd.DataFrame:
         Columns factor, percent, steps (they rest on).
     """
     own = stragglers.busy_times(breakdown).to_numpy()
-    if len(own) == 0:
+    if own.shape[1] < 2 or len(own) == 0 or breakdown["wait_ms"].isna().any():
         return pd.DataFrame({"factor": [], "percent": [], "steps": []})
     step = stragglers.part(breakdown, "step_ms").mean()
     useful = own.mean(axis=0)
@@ -37,7 +39,7 @@ def table(breakdown: pd.DataFrame) -> pd.DataFrame:
 def sentence(table: pd.DataFrame) -> str:
     """The whole, and the factor that takes most."""
     if table.empty:
-        return "There are no steps that all ranks share."
+        return "There are no steps of several ranks that say how long these wait for another."
     whole, parts = table.iloc[0], table.iloc[1:]
     worst = parts.sort_values("percent").iloc[0]
     return (

@@ -36,6 +36,15 @@ REASONS = {
     "off_processor_ms": "being off the processor, for a device or idle",
     "compute_ms": "compute",
 }
+_COLUMNS = (
+    "rank",
+    "own_ms",
+    "late_percent",
+    "cost_ms_per_step",
+    "reason",
+    "excess_ms",
+    "waited_ms_per_step",
+)
 # Reason -> what the rank does, in a sentence.
 _IT = {
     "input": "waits for input",
@@ -60,11 +69,14 @@ def table(breakdown: pd.DataFrame, *, of_streams: bool = False) -> pd.DataFrame:
     Returns:
         Columns rank, own_ms (median of a step), late_percent (steps in which it had most busy
         time), cost_ms_per_step (saved if its busy time were that of the next rank; no more than
-        what every other rank waits for ranks), reason (the part of its busy time that costs most:
-        compute, input ...; "" where it costs nothing), excess_ms (what that part costs, ms per
-        step), waited_ms_per_step (for others).
+        what every other rank waits for ranks; NaN: how long these wait is not known), reason (the
+        part of its busy time that costs most: compute, input ...; "" where it costs nothing),
+        excess_ms (what that part costs, ms per step), waited_ms_per_step (for others). No rows
+        where no busy time is known.
     """
     own = busy_times(breakdown)
+    if own.empty:
+        return pd.DataFrame(columns=list(_COLUMNS))
     parts = {column: part(breakdown, column) for column in REASONS}
     told = knows_computing(breakdown)
     waited, in_buckets = (
@@ -78,7 +90,7 @@ def table(breakdown: pd.DataFrame, *, of_streams: bool = False) -> pd.DataFrame:
         next_ms = others.max(axis=1) if others.size else mine
         more = float(np.maximum(mine - next_ms, 0).mean())
         # Ranks do not end their steps at the very same time, so it may seem to be busier than that.
-        cost = min(more, float(np.delete(waits, index).min(initial=more)))
+        cost = float(np.append(np.delete(waits, index), more).min())
         reason, excess = _reason(own.to_numpy(), parts, index)
         if reason == REASONS["compute_ms"] and not told:
             reason = UNTOLD
@@ -91,17 +103,27 @@ def table(breakdown: pd.DataFrame, *, of_streams: bool = False) -> pd.DataFrame:
                 "late_percent": 100 * float((mine > next_ms).mean()),
                 "cost_ms_per_step": cost,
                 "reason": reason,
-                "excess_ms": min(excess * cost / more, cost) if more else 0.0,
+                "excess_ms": float(np.minimum(excess * cost / more, cost)) if more else 0.0,
                 "waited_ms_per_step": float(waited[rank]),
             }
         )
-    columns = ["rank", "own_ms", "late_percent", "cost_ms_per_step", "reason", "excess_ms"]
-    result = pd.DataFrame(rows, columns=[*columns, "waited_ms_per_step"])
+    result = pd.DataFrame(rows, columns=list(_COLUMNS))
     return result.sort_values("cost_ms_per_step", ascending=False, ignore_index=True)
 
 
 def sentence(table: pd.DataFrame) -> str:
     """The rank that costs most."""
+    if table.empty:
+        return "How long ranks are busy is not known."
+    if table["cost_ms_per_step"].isna().any():
+        if len(table) < 2:
+            return "One rank alone of the job is in this trace, so ranks cannot be compared."
+        last = table.iloc[int(table["late_percent"].to_numpy().argmax())]
+        return (
+            f"Of the ranks in this trace rank {last['rank']} is busy longest in "
+            f"{last['late_percent']:.0f} % of steps. What a rank costs the others is not known, "
+            "since not all of them are in the trace."
+        )
     if len(table) < 2:
         return "A single rank waits for no other."
     worst = table.iloc[0]
@@ -193,10 +215,13 @@ def waits_for(trace: Trace, breakdown: pd.DataFrame) -> pd.DataFrame:
 
 
 def part(breakdown: pd.DataFrame, column: str) -> NDArray[np.float64]:
-    """A column in the shape of `busy_times`; what is not known counts as 0."""
-    _, _, own = _wide(breakdown, _busy_ms(breakdown))
+    """A column of the steps that every rank has, a row per step and a column per rank.
+
+    What is not known counts as 0.
+    """
+    _, _, lasts = _wide(breakdown, breakdown["step_ms"].to_numpy(np.float64))
     _, _, wide = _wide(breakdown, breakdown[column].to_numpy(np.float64))
-    return np.nan_to_num(wide[~np.isnan(own).any(axis=1)])
+    return np.nan_to_num(wide[~np.isnan(lasts).any(axis=1)])
 
 
 def _reason(

@@ -1,0 +1,65 @@
+"""Pages of traces that lack what they would show say what is not recorded."""
+
+import pytest
+
+from hvdtune.dashboard.critical_path import path_within
+from hvdtune.dashboard.data import RunView, open_run
+from hvdtune.dashboard.figures.breakdown import parts_of as parts_of_steps
+from hvdtune.dashboard.pages import PAGES
+from hvdtune.dashboard.shell import PageAddress
+from hvdtune.dashboard.tiles import TileWindow
+from hvdtune.timeline import Trace
+from tests.dashboard.test_quantities import shown_on
+from tests.kit.horovod_timeline import write_horovod_timeline
+from tests.kit.synthetic import Training
+from tests.kit.traces import KINETO
+from tests.timeline.analysis.test_unrecorded import write_profiles
+
+
+@pytest.fixture
+def profiles(tmp_path) -> RunView:
+    write_profiles(tmp_path)
+    return open_run(tmp_path)
+
+
+def texts_on(run: RunView, path: str) -> str:
+    return " ".join(part for part in shown_on(run, path) if isinstance(part, str))
+
+
+@pytest.mark.parametrize("path", ["/", "/ranks", "/timeline", "/tensors", "/fusion"])
+def test_every_page_says_that_collectives_are_not_recorded(profiles, path):
+    texts = texts_on(profiles, path)
+    assert "record hvdtune's timeline beside it" in texts
+    for claim in ("is the last in", " 0.00 ms", "No tensor was reduced", "Nothing was announced"):
+        assert claim not in texts
+
+
+def test_where_waits_are_not_recorded_nothing_is_drawn_as_busy(profiles):
+    assert "busy" not in {lane.label for lane in profiles.swimlane.lanes}
+    path = path_within(profiles, TileWindow.of(0, profiles.swimlane.last_ns, 100))
+    assert path["steps"] == [] and "is not known" in path["text"]
+    values = {getattr(p, "data-quantity", None): p for p in shown_on(profiles, "/")}
+    assert getattr(values["waiting-for-ranks"], "data-value") == "not known"
+
+
+def test_a_bar_of_waiting_has_its_length_where_it_is_not_known_for_what():
+    (path, *_) = sorted(KINETO.glob("*rank0*"))
+    run = open_run(path)
+    parts = parts_of_steps(run.steps)
+    assert parts.sum(axis=1).to_numpy() == pytest.approx(run.steps["step_ms"].to_numpy())
+    assert parts["waiting"].to_numpy() == pytest.approx(run.steps["blocked_ms"].to_numpy())
+
+
+def test_a_rank_without_steps_is_not_counted_among_those_that_have_them():
+    whole = Training([10.0, 13.0]).trace()
+    gone = (whole.events["kind"] == "STEP") & (whole.events["rank"] == 1)
+    run = RunView("run", Trace(whole.events[~gone], whole.meta))
+    overview, waited = texts_on(run, "/"), run.quantities["waiting-for-ranks"]
+    assert "steps of 1 rank" in overview and "no steps of rank 1" in overview.lower()
+    assert f"{waited:.2f} ms" in overview and f"{waited:.2f} ms" in texts_on(run, "/ranks")
+
+
+def test_steps_that_recur_are_there_to_be_compared(tmp_path):
+    run = open_run(write_horovod_timeline(tmp_path / "trace.json", 40, [0, 5_000]))
+    assert len(run.steps) == len(run.step_spans) == 35 and run.typical_step is not None
+    assert [PAGES[path].layout(run, PageAddress(0, {})) for path in PAGES]

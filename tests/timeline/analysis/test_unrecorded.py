@@ -1,0 +1,129 @@
+"""What a trace does not record is not known: nothing is computed from it, and nobody is named."""
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from hvdtune.timeline import Trace, open_trace
+from hvdtune.timeline.analysis import compare, report
+from hvdtune.timeline.analysis.findings import Answer, why
+from hvdtune.timeline.analysis.metrics import breakdown, stragglers
+from hvdtune.timeline.analysis.phases import summary
+from hvdtune.timeline.analysis.quantities import measure
+from hvdtune.timeline.analysis.steps import steps_of
+from hvdtune.timeline.model.job_metadata import job_metadata_of
+from hvdtune.timeline.model.schema import KIND_NAMES
+from tests.kit.horovod_timeline import STEP_US, write_horovod_timeline
+from tests.kit.synthetic import Recorder, Training
+from tests.kit.traces import KINETO, event, write
+
+WAITING = ("blocked_ms", "wait_ms", "exposed_ms", "communicate_ms", "compute_ms")
+
+
+def answer(trace: Trace) -> Answer:
+    return why(trace, job_metadata_of(trace))
+
+
+def write_profiles(folder: Path, steps: Sequence[int] = range(3, 15)) -> list[Path]:
+    """Recordings of torch.profiler of two ranks whose collectives it does not see."""
+    paths = []
+    for rank in range(2):
+        rows = [
+            row
+            for n in steps
+            for row in (
+                event("X", n * STEP_US, f"ProfilerStep#{n}", dur=STEP_US, cat="user_annotation"),
+                event("X", n * STEP_US + 100, "aten::mm", dur=4_000, cat="cpu_op"),
+            )
+        ]
+        path = folder / f"rank{rank}.json"
+        info = {"rank": rank, "world_size": 2, "backend": "gloo"}
+        paths.append(write(path, *rows, distributedInfo=info))
+    return paths
+
+
+@pytest.fixture
+def profiles(tmp_path: Path) -> Trace:
+    write_profiles(tmp_path)
+    return open_trace(tmp_path)
+
+
+def test_ranks_without_recorded_collectives_are_not_said_to_wait_for_nothing(profiles):
+    steps = steps_of(profiles)
+    assert steps["rank"].nunique() == 2 and steps["step_ms"].notna().all()
+    assert steps[list(WAITING)].isna().all(axis=None)
+    values = measure(steps)
+    assert all(np.isnan(values[key]) for key in ("waiting", "busy-time", "communicating"))
+    assert "communicate_percent" not in summary(profiles)
+    assert breakdown.sentence(steps).endswith("what it is made of is not known.")
+    assert stragglers.table(steps).empty
+
+
+def test_ranks_without_recorded_collectives_name_nobody_and_say_what_to_record(profiles):
+    (missing,) = answer(profiles).missing
+    assert "not seen by torch.profiler" in missing and "--timeline-filename" in missing
+    told = report.measure(profiles)
+    for name in ("efficiency", "critical_path", "stragglers", "overlap"):
+        assert told[name].table.empty
+        assert "record hvdtune's timeline beside it" in told[name].summary
+    assert "There was no communication" not in report.page(profiles, answer(profiles), told, "x")
+
+
+def test_a_rank_alone_is_not_said_to_wait_for_buckets():
+    (path, *_) = sorted(KINETO.glob("*rank0*"))
+    trace = open_trace(path)
+    steps = steps_of(trace)
+    assert steps["blocked_ms"].notna().all()
+    assert steps[["wait_ms", "exposed_ms", "communicate_ms"]].isna().all(axis=None)
+    assert "waiting for communication (for what is not known)" in breakdown.sentence(steps)
+    told = report.measure(trace)
+    assert all(told[name].table.empty for name in ("efficiency", "critical_path", "overlap"))
+    both = steps_of(open_trace(KINETO))
+    assert both[["wait_ms", "exposed_ms"]].notna().all(axis=None)
+
+
+def test_ranks_that_are_there_are_compared_where_others_are_not_but_not_what_they_cost():
+    whole = Training([10.0, 13.0, 11.0]).trace()
+    events = whole.events[whole.events["rank"] < 2]
+    steps = steps_of(Trace(events, whole.meta))
+    assert steps[["wait_ms", "negotiate_ms"]].isna().all(axis=None)
+    assert steps[["blocked_ms", "exposed_ms"]].notna().all(axis=None)
+    said = stragglers.sentence(stragglers.table(steps))
+    assert "rank 1 is busy longest in 100 % of steps" in said and "is not known" in said
+
+
+def test_a_rank_whose_steps_are_missing_makes_the_answer_incomplete():
+    whole = Training([10.0, 13.0]).trace()
+    gone = (whole.events["kind"] == "STEP") & (whole.events["rank"] == 1)
+    found = answer(Trace(whole.events[~gone], whole.meta))
+    assert (found.verdict, found.findings) == ("incomplete", ())
+    assert found.missing == ("there are no steps of rank 1, so nobody can tell who waits for whom",)
+    assert answer(whole).verdict == "found"
+
+
+def test_steps_that_recur_are_compared_and_their_first_ones_left_out(tmp_path):
+    trace = open_trace(write_horovod_timeline(tmp_path / "trace.json", 60, [0, 5_000]))
+    steps = steps_of(trace)
+    marks = Recorder(
+        [(0, KIND_NAMES.index("STEP"), 0, n, n + 1, n, 0, 0) for n in range(59)]
+    ).trace(1)
+    assert steps["step"].tolist() == steps_of(marks)["step"].tolist()
+    table = compare.table(trace, trace)
+    known = table.set_index("quantity")["a_ms"].dropna()
+    assert known.to_dict() == {"step": pytest.approx(STEP_US / 1000)}
+
+
+def test_a_timeline_of_horovod_with_profiles_beside_it_has_the_steps_of_all_ranks(tmp_path):
+    write_profiles(tmp_path)
+    write_horovod_timeline(tmp_path / "horovod.json", 40, [0, 5_000])
+    trace = open_trace(tmp_path)
+    steps = steps_of(trace)
+    assert set(steps["rank"]) == {0, 1} and steps["wait_ms"].isna().all()
+    found = answer(trace)
+    assert (found.steps, found.step_ms) == (steps["step"].nunique(), steps["step_ms"].mean())
+    (finding,) = found.findings
+    assert finding.ranks == (1,)
+    assert "in the recording of torch.profiler" in finding.remedy
+    assert "ms (mean)" not in " ".join(found.notes)
