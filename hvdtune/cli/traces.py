@@ -117,7 +117,9 @@ def query(sql: str, paths: tuple[Path, ...], *, seconds: float, as_json: bool) -
     from hvdtune.timeline.analysis.query import QueryLimits, without_rows
     from hvdtune.timeline.analysis.query import query as ask
 
-    found = ask(load_trace(paths), sql, QueryLimits(seconds))
+    found = ask(
+        load_trace(paths), sql, QueryLimits(seconds, how_to_allow_more="; --seconds allows more")
+    )
     if as_json:
         print(found.to_json(orient="records"))
     elif found.empty:
@@ -189,13 +191,13 @@ def _write(
 ) -> int:
     from hvdtune.timeline import open_trace, write_slices
     from hvdtune.timeline.model.duplicate_ranks import refuse_two_files_of_a_rank
-    from hvdtune.timeline.writing.export_horovod import left_out, write_horovod
+    from hvdtune.timeline.writing.export_horovod import can_write, left_out, write_horovod
 
     found = existing(paths)
     refuse_overwriting(target, found)
     trace = open_trace(found)
     refuse_two_files_of_a_rank(trace)
-    if kind == "horovod" and not len(trace.events):
+    if kind == "horovod" and not can_write(trace):
         raise UsageError(
             f"{paths[0]}: this trace has no collectives, which Horovod's format consists of"
         )
@@ -216,18 +218,20 @@ def _write(
     ranks = counted(len(_ranks(trace)), "rank")
     info(f"{target}: {counted(slices, 'slice')} of {ranks}")
     if gone:
-        info(_without(trace, gone))
+        info(_without(trace, gone, slices))
     return 0
 
 
-def _without(trace: Trace, gone: dict[str, int]) -> str:
-    """What Horovod's format cannot hold of a trace, in a sentence."""
+def _without(trace: Trace, gone: dict[str, int], written: int) -> str:
+    """What Horovod's format cannot hold of a trace, in a sentence; it has so many slices there."""
     count = sum(gone.values())
     kinds = ", ".join(f"{number:,} {kind}" for kind, number in gone.items())
     return (
         "Horovod's format holds one rank's operations and when other ranks announced them, so "
         f"{count:,} of the trace's {counted(trace.slice_count, 'slice')} "
-        f"{'is' if count == 1 else 'are'} left out: {kinds}"
+        f"{'is' if count == 1 else 'are'} left out: {kinds}; what it holds of the other "
+        f"{trace.slice_count - count:,} are {counted(written, 'slice')}, since it draws each "
+        "operation in phases and as a tick for each rank"
     )
 
 

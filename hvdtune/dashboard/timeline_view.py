@@ -11,6 +11,8 @@ from dash.development.base_component import Component
 from hvdtune.dashboard.blocks import spoken
 from hvdtune.dashboard.data import RunView
 from hvdtune.dashboard.shell import PageAddress
+from hvdtune.timeline.analysis.metrics import breakdown
+from hvdtune.timeline.analysis.recorded import says_of
 
 # What an address keeps; as in lane_order.js and marked_ranges.js.
 MOST_LANES = 50
@@ -196,6 +198,12 @@ def button(name: str, what: str, title: str) -> Component:
 def _part(name: str, part: str) -> Any:
     """Attributes of what swimlane.js knows as a part of the timeline."""
     return {"id": f"{name}-{part}", "data-part": part}
+
+
+def sentence_of_busy_time(run: RunView) -> str:
+    """What of the lanes of busy time is no computing, or why that is not known; "": nothing."""
+    unknown = says_of(run.trace, "stragglers") if len(run.steps) else ""
+    return unknown or breakdown.sentence_of_busy_time(run.steps)
 
 
 def legend() -> Component:

@@ -149,14 +149,19 @@ def test_horovods_timeline_is_made_in_its_format_where_the_workbench_is(bare, ca
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
-    [("--format horovod", "has no collectives"), ("--mark-cycles", "goes with --format horovod")],
+    ("name", "words", "said"),
+    [
+        ("work", "--format horovod", "has no collectives"),
+        ("ProfilerStep#3", "--format horovod", "has no collectives"),
+        ("work", "--mark-cycles", "goes with --format horovod"),
+    ],
 )
-def test_what_cannot_be_in_horovods_format_is_refused(call, tmp_path, words, said):
+def test_what_cannot_be_in_horovods_format_is_refused(call, tmp_path, name, words, said):
     path = tmp_path / "other.json"
-    path.write_text('[{"ph": "X", "name": "work", "ts": 1, "dur": 2, "pid": 1, "tid": 1}]')
+    path.write_text(f'[{{"ph": "X", "name": "{name}", "ts": 1, "dur": 2, "pid": 1, "tid": 1}}]')
     code, _, err = call("timeline", "export", path, *words.split(), "-o", tmp_path / "out.json")
     assert (code, said in err) == (2, True), err
+    assert not (tmp_path / "out.json").exists()
 
 
 def test_a_timeline_that_the_script_makes_is_kept_as_well(bare):

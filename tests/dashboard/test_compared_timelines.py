@@ -7,6 +7,7 @@ from urllib.parse import parse_qs, urlsplit
 import pytest
 
 from hvdtune.dashboard.data import open_run
+from hvdtune.dashboard.timeline_view import sentence_of_busy_time
 
 from .conftest import opened, served, settle
 
@@ -77,6 +78,9 @@ def test_a_typical_step_of_each_is_shown_on_one_scale_and_keys_move_both(timelin
     start = kept(page)
     for side, run in compared.items():
         assert int(start[side]["step"]) == run.typical_step
+        said = sentence_of_busy_time(run)
+        assert not said or page.get_by_text(said).count()
+    assert any(map(sentence_of_busy_time, compared.values()))
     for keys in ("w", "d"):
         before = kept(page)
         press(page, "second", *keys)

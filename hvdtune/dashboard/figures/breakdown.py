@@ -8,9 +8,9 @@ from hvdtune.timeline.analysis.metrics import breakdown
 
 # Part -> colour of Okabe and Ito's palette, pattern (never colour alone), what it is called.
 PARTS = {
-    "computing": ("#0072b2", "", "computes"),
+    "computing": ("#0072b2", "", "computing"),
     "untold": ("#0072b2", ".", breakdown.UNTOLD),
-    "unknown": ("#8a8a8a", "/", "unknown: off the processor"),
+    "unknown": ("#8a8a8a", "/", "off the processor"),
     "input_ms": ("#e69f00", "", "input"),
     "gc_ms": ("#cc79a7", "", "garbage collection"),
     "checkpoint_ms": ("#b8a1d9", "x", "checkpoints"),
@@ -27,7 +27,7 @@ MOST_RANKS = 32
 def breakdown_figure(steps: pd.DataFrame, theme: Theme) -> go.Figure:
     """Stacked means per rank of a breakdown's steps; of many ranks the slowest are shown.
 
-    Time in which a thread neither ran nor could have is "unknown": idle, or a device at work.
+    Time in which a thread neither ran nor could have is "unknown": asleep, or waiting for a device.
     """
     means = parts_of(steps).groupby(steps["rank"]).mean()
     means = means.loc[means.sum(axis=1).sort_values(ascending=False).index[:MOST_RANKS]]

@@ -11,6 +11,7 @@ from hvdtune.dashboard import timeline_view
 from hvdtune.dashboard.blocks import (
     GRAPH,
     capitalized,
+    defined,
     drawn,
     grid,
     note,
@@ -272,10 +273,12 @@ def _timeline(run: RunView, number: int, side: int, place: PageAddress) -> Compo
     )
     buttons = {"whole": "Whole trace", "path": "Critical path", "save": "Save PNG"}
     title = f"{_SIDES[side].capitalize()}: {run.title}"
+    of_busy_time = timeline_view.sentence_of_busy_time(run)
     view = timeline_view.view(
         name,
         f"the {_SIDES[side]} run",
         html.H3(title),
+        defined("busy-time", of_busy_time) if of_busy_time else html.Span(),
         html.Div(
             [
                 field,

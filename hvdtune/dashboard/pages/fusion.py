@@ -7,37 +7,37 @@ from dash.development.base_component import Component
 from hvdtune.dashboard.blocks import figure, grid, note, nothing, number_columns, section
 from hvdtune.dashboard.data import RunView
 from hvdtune.dashboard.shell import PageAddress
+from hvdtune.timeline.analysis.headings import headings
 from hvdtune.timeline.analysis.metrics import bandwidth, cache, cycles, fusion
 from hvdtune.timeline.analysis.recorded import FACTS, is_recorded, says_of
 
 PATH, TITLE = "/fusion", "Fusion and cycles"
 
 _SHOWN = ("BUCKET", "NEGOTIATE", "CYCLE")
-_REASONS = {
-    "reason": "Closed because",
-    "buckets": "Buckets",
-    "tensors_per_bucket": "Tensors per bucket",
-    "bytes_p50": "Size, median",
-    "bytes_max": "Size, largest",
-    "busy_ms": "Busy (ms)",
-    "busy_percent": "% of all buckets' time",
-}
-_CACHE = {
-    "rank": "Rank",
-    "announcements": "Announcements",
-    "cached_percent": "Hits (%)",
-    "again": "Names seen before",
-    "again_cached_percent": "Hits among these (%)",
-}
-_BANDWIDTH = {
-    "operation": "Operation",
-    "from_bytes": "Size, at least",
-    "buckets": "Buckets",
-    "ms_p50": "ms, median",
-    "gb_per_s_p50": "Bus bandwidth, median",
-    "gb_per_s_p95": "Bus bandwidth, p95",
-    "best_percent": "% of the best",
-}
+_REASONS = headings(
+    (
+        "reason",
+        "buckets",
+        "tensors_per_bucket",
+        "bytes_p50",
+        "bytes_max",
+        "busy_ms",
+        "busy_percent",
+    ),
+    "fusion",
+)
+_CACHE = headings(("rank", "announcements", "cached_percent", "again", "again_cached_percent"))
+_BANDWIDTH = headings(
+    (
+        "operation",
+        "from_bytes",
+        "buckets",
+        "ms_p50",
+        "gb_per_s_p50",
+        "gb_per_s_p95",
+        "best_percent",
+    )
+)
 
 
 def layout(run: RunView, place: PageAddress) -> list[Component]:

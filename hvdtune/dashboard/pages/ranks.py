@@ -9,31 +9,28 @@ from hvdtune.dashboard.data import RunView
 from hvdtune.dashboard.shell import PageAddress
 from hvdtune.timeline.analysis import arrivals
 from hvdtune.timeline.analysis.arrivals import Arrivals
+from hvdtune.timeline.analysis.headings import headings
 from hvdtune.timeline.analysis.metrics import breakdown, stragglers
 from hvdtune.timeline.analysis.quantities import in_words
 from hvdtune.timeline.analysis.recorded import says_of
 
 PATH, TITLE = "/ranks", "Ranks"
 
-_HEADERS = {
-    "rank": "Rank",
-    "host": "Host",
-    "own_ms": "Busy, median (ms)",
-    "late_percent": "Last in (% of steps)",
-    "cost_ms_per_step": "Cost to others (ms per step)",
-    "reason": "Main cause",
-    "excess_ms": "Of that by the main cause (ms per step)",
-    "waited_ms_per_step": "Waited for others (ms per step)",
-}
-
-
-_ARRIVAL_HEADERS = {
-    "rank": "Rank",
-    "late_percent": "Last in (% of steps)",
-    "cost_ms_per_step": "Cost to others (ms per step)",
-    "operations": "Operations announced last",
-    "late_ms": "Late by, median (ms)",
-}
+_HEADERS = headings(
+    (
+        "rank",
+        "host",
+        "own_ms",
+        "late_percent",
+        "cost_ms_per_step",
+        "reason",
+        "excess_ms",
+        "waited_ms_per_step",
+    )
+)
+_ARRIVAL_HEADERS = headings(
+    ("rank", "late_percent", "cost_ms_per_step", "operations", "late_ms"), "arrivals"
+)
 
 
 def layout(run: RunView, place: PageAddress) -> list[Component]:

@@ -12,8 +12,6 @@ from hvdtune.dashboard.evidence import Evidence, evidence_of
 from hvdtune.dashboard.runs import Runs
 from hvdtune.dashboard.shell import PageAddress
 from hvdtune.plural import counted
-from hvdtune.timeline.analysis.metrics import breakdown
-from hvdtune.timeline.analysis.recorded import says_of
 
 PATH, TITLE = "/timeline", "Timeline"
 
@@ -35,8 +33,7 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
         "evidence": None if shown is None else asdict(shown),
         "finding": place.query.get("finding", [""])[0] if shown else "",
     }
-    unknown = says_of(run.trace, "stragglers") if len(run.steps) else ""
-    of_busy_time = unknown or breakdown.sentence_of_busy_time(run.steps)
+    of_busy_time = timeline_view.sentence_of_busy_time(run)
     return [
         html.H1(TITLE),
         dcc.Store(id="swimlane-config", data=config),

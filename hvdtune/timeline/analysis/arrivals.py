@@ -142,12 +142,14 @@ def sentence_of_steps(arrivals: Arrivals) -> str:
     found = len(arrivals.found)
     if not found:
         return "No steps were found from the recurrence of tensors."
-    known = f"{len(arrivals.steps):,}" if len(arrivals.steps) else "none"
+    known = f"{len(arrivals.steps):,}" if len(arrivals.steps) < found else "each"
+    if not len(arrivals.steps):
+        known = "none"
     lasting = "" if arrivals.has_marks else f" of {arrivals.step_ms:,.2f} ms (mean)"
     return (
         f"{counted(found, 'step')}{lasting} "
-        f"{'was' if found == 1 else 'were'} found from the recurrence of tensors; of {known} of "
-        "them every announcement is known."
+        f"{'was' if found == 1 else 'were'} found from the recurrence of tensors; all "
+        f"announcements are known for {known} of them."
     )
 
 

@@ -21,6 +21,7 @@ NEEDS_DUCKDB: Final = (
 )
 
 
+TABLES: Final = ("slices", "events", "steps")
 # What would change tables; those of a trace only answer.
 _CHANGES: Final = frozenset(("INSERT", "UPDATE", "DELETE", "DROP", "ALTER"))
 # DuckDB says of each column of a table what is known of one in a database, too.
@@ -32,11 +33,13 @@ class QueryLimits:
     """What a query may take; one row more than `rows` is answered where there are more.
 
     None: as many rows as there are, as much memory as DuckDB takes by itself.
+    `how_to_allow_more` ends the message of a query that took longer than `seconds`.
     """
 
     seconds: float = 30
     rows: int | None = None
     memory_mb: int | None = None
+    how_to_allow_more: str = ""
 
 
 def can_query() -> bool:
@@ -65,19 +68,17 @@ def query(trace: Trace, sql: str, limits: QueryLimits = QueryLimits()) -> pd.Dat
     if limits.memory_mb is not None:
         config |= {"memory_limit": f"{limits.memory_mb}MB", "temp_directory": ""}
     with duckdb.connect(config=config) as connection:
-        tables = {
-            "slices": trace.slices,
-            "events": trace.events,
-            "steps": apart_from_computing(steps_of(trace)),
-        }
-        for name, table in tables.items():
+        tables = (trace.slices, trace.events, apart_from_computing(steps_of(trace)))
+        for name, table in zip(TABLES, tables, strict=True):
             connection.register(name, table)
         try:
             if any(each.type.name in _CHANGES for each in duckdb.extract_statements(sql)):
                 raise UsageError("the tables of a trace cannot be changed: write a SELECT")
             found = _answer(connection, sql, limits)
         except duckdb.InterruptException as error:
-            raise HvdtuneError(f"the query took more than {limits.seconds:g} s") from error
+            raise HvdtuneError(
+                f"the query took more than {limits.seconds:g} s{limits.how_to_allow_more}"
+            ) from error
         except (duckdb.Error, AttributeError) as error:
             raise UsageError(f"the query cannot be answered: {_one_line(error)}") from error
     if found is None:
@@ -108,4 +109,8 @@ def _answer(connection: Any, sql: str, limits: QueryLimits) -> pd.DataFrame | No
 
 
 def _one_line(error: Exception) -> str:
-    return " ".join(str(error).split())
+    text = " ".join(str(error).split())
+    if "Table with name" not in text:
+        return text
+    # What DuckDB offers instead are tables of its own.
+    return f"{text.partition(' Did you mean')[0]} The tables are {', '.join(TABLES)}."

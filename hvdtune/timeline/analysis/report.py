@@ -17,6 +17,7 @@ from hvdtune.timeline.analysis import arrivals
 from hvdtune.timeline.analysis.arrivals import Arrivals, arrivals_of
 from hvdtune.timeline.analysis.compare import TITLES
 from hvdtune.timeline.analysis.findings import Answer, TraceFinding
+from hvdtune.timeline.analysis.headings import headings
 from hvdtune.timeline.analysis.metrics import METRICS, bandwidth, breakdown, stragglers, tensors
 from hvdtune.timeline.analysis.recorded import says_of
 from hvdtune.timeline.analysis.steps import found_steps
@@ -55,11 +56,16 @@ svg { width: 100%; height: auto; background: #fafafa; }
 
 @dataclass(frozen=True)
 class MetricTable:
-    """What a metric says about a trace."""
+    """What a metric says about a trace.
+
+    Attributes:
+        headings_of: whose words its columns have, see `headings.headings`; "": its own.
+    """
 
     title: str
     table: pd.DataFrame
     summary: str
+    headings_of: str = ""
 
 
 def measure(trace: Trace) -> dict[str, MetricTable]:
@@ -89,8 +95,9 @@ def _of_steps(trace: Trace) -> dict[str, MetricTable]:
     told = {name: _told(trace, name, METRICS[name].table(steady)) for name in _OF_STEPS}
     late = stragglers.table(steady, of_streams=breakdown.is_only_of_streams(trace.events, steady))
     told["stragglers"] = _told(trace, "stragglers", late)
-    said = breakdown.sentence(steady)
-    told["breakdown"] = MetricTable(breakdown.TITLE, breakdown.of_trace(trace), said)
+    steps = breakdown.of_trace(trace)
+    said = f"{breakdown.sentence(steady)}{_not_counted(steps, steady)}"
+    told["breakdown"] = MetricTable(breakdown.TITLE, steps, said)
     return told
 
 
@@ -98,14 +105,26 @@ def _of_arrivals(trace: Trace, known: Arrivals) -> dict[str, MetricTable]:
     """The metrics of steps, of a trace that says when ranks announced and not when they waited."""
     told = {name: MetricTable(METRICS[name].TITLE, pd.DataFrame(), _NO_WAITS) for name in _OF_STEPS}
     late = arrivals.table(known)
-    told["stragglers"] = MetricTable(stragglers.TITLE, late, arrivals.sentence(known))
+    said = arrivals.sentence(known)
+    told["stragglers"] = MetricTable(stragglers.TITLE, late, said, headings_of="arrivals")
     said = arrivals.sentence_of_steps(known)
     steps = found_steps(known)
     if known.has_marks:
-        steps = breakdown.of_trace(trace)
-        said = f"{breakdown.sentence(breakdown.steady_steps(trace))} {said}"
+        steps, steady = breakdown.of_trace(trace), breakdown.steady_steps(trace)
+        said = f"{breakdown.sentence(steady)}{_not_counted(steps, steady)} {said}"
     told["breakdown"] = MetricTable(breakdown.TITLE, steps, said)
     return told
+
+
+def _not_counted(steps: pd.DataFrame, steady: pd.DataFrame) -> str:
+    """Which of all steps means leave out; "": none."""
+    shown, counted = (table["step"].nunique() for table in (steps, steady))
+    if not counted or shown == counted:
+        return ""
+    return (
+        f" All {shown:,} steps are shown; {shown - counted:,} are not in the mean: the first ones, "
+        "in which caches fill, and those that not every rank has."
+    )
 
 
 def page(trace: Trace, answer: Answer, metrics: Mapping[str, MetricTable], title: str) -> str:
@@ -122,9 +141,9 @@ def page(trace: Trace, answer: Answer, metrics: Mapping[str, MetricTable], title
     body += [f"<p>{escape(text)}</p>" for text in answer.notes]
     body += [f"<p><strong>Warning:</strong> {escape(text)}</p>" for text in trace.warnings]
     body.append(_picture(metrics["breakdown"].table))
-    for metric in metrics.values():
+    for name, metric in metrics.items():
         body += [f"<h2>{escape(metric.title)}</h2>", f"<p>{escape(metric.summary)}</p>"]
-        body.append(_table(metric.table))
+        body.append(_table(metric.table, metric.headings_of or name))
     if clocks := trace.meta.get("clock"):
         body += [
             "<h2>Clocks</h2>",
@@ -165,14 +184,13 @@ def _readable(table: pd.DataFrame) -> pd.DataFrame:
             shown[name] = [bandwidth.rated(rate) for rate in table[name]]
         elif name.startswith("bytes") or name.endswith("bytes"):
             shown[name] = ["" if np.isnan(size) else sized(size) for size in table[name]]
-    return shown.rename(
-        columns=lambda name: re.sub("_ns$", "_ms", str(name)).replace("gb_per_s", "rate")
-    )
+    return shown.rename(columns=lambda name: re.sub("_ns$", "_ms", str(name)))
 
 
-def _table(table: pd.DataFrame) -> str:
+def _table(table: pd.DataFrame, metric: str = "") -> str:
     table = _readable(table)
-    head = "".join(f"<th>{escape(str(column))}</th>" for column in table.columns)
+    titles = headings(table.columns, metric).values()
+    head = "".join(f"<th>{escape(title)}</th>" for title in titles)
     rows = [
         "<tr>" + "".join(f"<td>{escape(_cell(value))}</td>" for value in row) + "</tr>"
         for row in table.head(MOST_ROWS).itertuples(index=False)
@@ -195,6 +213,7 @@ def _picture(steps: pd.DataFrame) -> str:
     key = "".join(
         f'<span style="background:{color}"></span>{escape(TITLES[part.removesuffix("_ms")])}'
         for part, color in COLORS.items()
+        if (steps[part] > 0).any()
     )
     top = float(steps["step_ms"].quantile(0.99)) or 1.0
     strips = "".join(

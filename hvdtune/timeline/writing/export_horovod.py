@@ -55,6 +55,11 @@ class WrittenTimeline:
     mark_cycles: bool
 
 
+def can_write(trace: Trace) -> bool:
+    """Whether a trace has anything of what the format consists of."""
+    return bool(trace.events["kind"].isin([*COLLECTIVES, "NEGOTIATE"]).any())
+
+
 def left_out(trace: Trace, written: WrittenTimeline) -> dict[str, int]:
     """How many slices of each kind Horovod's format has no place for, most first.
 

@@ -65,7 +65,7 @@ def test_sleep_of_all_ranks_is_named_though_no_rank_is_slow() -> None:
     answer = ask(Training([17.0, 17.0], asleep_ms=[12.0, 12.0]).trace())
     assert answer.verdict == "nothing"
     (note,) = (note for note in answer.notes if "no finding is about it" in note)
-    assert note.startswith("time off the processor (sleep, or waiting for a device) takes 12.00 ms")
+    assert note.startswith(f"time {breakdown.OFF_PROCESSOR} takes 12.00 ms")
 
 
 exactly = pytest.approx
@@ -464,7 +464,7 @@ def test_of_ranks_that_are_late_in_turn_none_is_named_alone() -> None:
     found = first(Training([5.0, 5.0, 5.0], spans=turns).trace())
     assert (found.kind, found.ranks, found.confidence) == ("slow-elsewhere", (0, 1), "medium")
     assert found.cost.mean == pytest.approx(12.0)
-    assert found.summary.startswith("in turn, rank 0 or rank 1 waits for")
+    assert found.summary.startswith("in turn, rank 0 or rank 1 is off the processor")
     assert "rank 0 in 49 %, rank 1 in 51 %" in found.evidence[0]
 
 

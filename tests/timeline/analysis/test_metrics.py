@@ -106,7 +106,7 @@ def test_communication_behind_computing_is_hidden() -> None:
 @pytest.mark.parametrize(
     ("training", "reason", "it", "excess_ms", "cost_ms"),
     [
-        (UNEVEN, "compute", "computes longer", 5.0, 7.0),
+        (UNEVEN, "computing", "computes longer", 5.0, 7.0),
         (INPUT, "input", "waits for input", 4.0, 4.0),
         (GARBAGE, "garbage collection", "collects garbage", 4.0, 4.0),
         (CROWDED, "no processor", "has no processor to run on", 4.0, 4.0),

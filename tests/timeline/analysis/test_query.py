@@ -44,7 +44,10 @@ class TestQueries:
         ("sql", "said"),
         [
             ("SELEC 1", "syntax error"),
-            ("SELECT * FROM nothing", "nothing does not exist"),
+            (
+                "SELECT * FROM nothing",
+                "nothing does not exist! The tables are slices, events, steps.",
+            ),
             ("SELECT * FROM read_csv('/etc/passwd')", "file system operations are disabled"),
             ("", "the query"),
             ("INSERT INTO steps VALUES (1)", "cannot be changed"),
@@ -80,7 +83,8 @@ class TestQueries:
     @pytest.mark.parametrize(
         ("sql", "words", "code", "said"),
         [
-            ("SELECT count(*) FROM range(1000000000000)", ["--seconds", "0.1"], 1, "than 0.1 s"),
+            ("SELECT count(*) FROM range(1000000000000)", ["--seconds", "0.1"], 1,
+             "more than 0.1 s; --seconds allows more"),
             ("SELECT rank, step FROM steps WHERE rank > 9", [], 0,
              "The answer has no rows. Its columns are rank, step.\n"),
             ("SELECT 'a' AS x, 1 AS y UNION ALL SELECT NULL, NULL", [], 0, "NULL NULL"),

@@ -6,6 +6,7 @@ import pytest
 
 from hvdtune.timeline import Trace
 from hvdtune.timeline.analysis.findings import why
+from hvdtune.timeline.analysis.headings import HEADINGS
 from hvdtune.timeline.analysis.report import measure, page
 from hvdtune.timeline.model.job_metadata import job_metadata_of
 from tests.kit.synthetic import Training
@@ -35,9 +36,22 @@ def test_the_page_has_its_answer_pictures_and_metrics(steps: int, said: str) -> 
 def test_numbers_and_the_legend_are_for_people() -> None:
     text = page_of(Training([10.0, 14.0]).trace())
     assert not re.findall(r"<th>\w*(?:_ns|gb_per_s)\w*</th>", text)
-    assert "<th>begin_ms</th>" in text and re.search(r"<td>[0-9.]+ [kM]?i?B</td>", text)
+    assert "<th>Begins (ms)</th>" in text and re.search(r"<td>[0-9.]+ [kM]?i?B</td>", text)
     (legend,) = re.findall(r'<p class="key">(.*?)</p>', text)
     assert "Waiting for buckets" in legend and "exposed" not in legend
+    assert "garbage" not in legend  # there is none
+
+
+def test_every_column_of_a_metric_has_a_heading() -> None:
+    told = measure(Training([10.0, 14.0]).trace())
+    tables = [metric.table for metric in told.values() if len(metric.table.columns)]
+    columns = {str(column).replace("_ns", "_ms") for table in tables for column in table}
+    assert len(tables) > 8 and sorted(columns - {*HEADINGS}) == []
+
+
+def test_the_page_says_which_steps_the_mean_leaves_out() -> None:
+    text = page_of(Training([10.0, 14.0], steps=60).trace())
+    assert "All 60 steps are shown; 5 are not in the mean" in text
 
 
 def test_the_page_loads_nothing() -> None:

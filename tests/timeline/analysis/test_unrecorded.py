@@ -71,6 +71,16 @@ def test_ranks_without_recorded_collectives_name_nobody_and_say_what_to_record(p
     assert "There was no communication" not in report.page(profiles, answer(profiles), told, "x")
 
 
+def test_a_profile_alone_without_collectives_is_told_what_does_not_see_them(tmp_path):
+    # It does not say how large its job is.
+    rows = (
+        event("X", n * STEP_US, f"ProfilerStep#{n}", dur=STEP_US, cat="user_annotation")
+        for n in range(3, 15)
+    )
+    (said,) = answer(open_trace(write(tmp_path / "rank0.json", *rows, deviceProperties=[]))).missing
+    assert said.startswith("no collectives are recorded") and "beside it" in said
+
+
 def test_a_rank_alone_is_not_said_to_wait_for_buckets():
     (path, *_) = sorted(KINETO.glob("*rank0*"))
     trace = open_trace(path)

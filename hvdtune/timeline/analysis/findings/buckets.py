@@ -43,7 +43,7 @@ def _tiny_buckets(evidence: TraceEvidence) -> Iterator[TraceFinding]:
         summary=f"a fusion threshold of {sized(rules.fusion_threshold_bytes)} makes many "
         "small buckets",
         evidence=(
-            fusion.sentence(table),
+            f"in the whole trace: {fusion.sentence(table)}",
             f"a bucket costs {each_us:.0f} us whatever its size",
         ),
         remedy=f"--fusion-threshold-mb {DEFAULT_THRESHOLD_BYTES >> 20}",
@@ -115,7 +115,7 @@ def _copy_bound(evidence: TraceEvidence) -> Iterator[TraceFinding]:
             f"packing and unpacking are {100 * share:.0f} % of the work in {alone_ms:.2f} ms "
             "of communication per step that nothing hides",
             "reading the memory of the host's other ranks replaces some of it",
-            fusion.sentence(fusion.table(evidence.events)),
+            f"in the whole trace: {fusion.sentence(fusion.table(evidence.events))}",
         ),
         remedy="keep gradients where they are (zero_grad(set_to_none=False)), or let ranks read "
         "each other's memory (kernel.yama.ptrace_scope, the container's seccomp profile)",

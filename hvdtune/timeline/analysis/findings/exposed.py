@@ -50,7 +50,8 @@ def find(evidence: TraceEvidence, found: Sequence[TraceFinding]) -> Iterator[Tra
             f"{', '.join(waited)} and {late:.2f} ms for ranks that had not announced yet",
             f"the mean of all ranks is {of_all:.2f} ms, {100 * of_all / evidence.step_ms:.0f} % of "
             "a step, since ranks also wait for each other",
-            fusion.sentence(fusion.table(evidence.events)).removesuffix("."),
+            "in the whole trace: "
+            + fusion.sentence(fusion.table(evidence.events)).removesuffix("."),
         ),
         remedy=_IN_TURN if in_turn else much(evidence),
         confidence="low" if in_turn else "medium",

@@ -15,6 +15,7 @@ from hvdtune.timeline.analysis.findings.finding import (
     cost_of_pauses,
 )
 from hvdtune.timeline.analysis.metrics import stragglers
+from hvdtune.timeline.analysis.metrics.breakdown import OFF_PROCESSOR
 
 Floats = NDArray[np.float64]
 
@@ -379,7 +380,7 @@ def _what_it_does(
         return "slow-compute", "low", "takes longer for its busy part of a step"
     more_off = float(np.median(off[:, index]) - np.median(np.delete(off, index, axis=1)))
     if more_off > 0.5 * excess_ms:
-        return "slow-elsewhere", "high", "waits for something that is no collective"
+        return "slow-elsewhere", "high", f"is {OFF_PROCESSOR} for longer"
     return "slow-compute", "high", "computes longer"
 
 

@@ -9,6 +9,7 @@ from hvdtune.timeline.analysis.findings.finding import (
     TraceEvidence,
     TraceFinding,
 )
+from hvdtune.timeline.analysis.metrics.breakdown import OFF_PROCESSOR
 
 LEAST_PERCENT = 10.0  # of a step
 
@@ -27,7 +28,6 @@ _ABOUT = {
     "negotiate_ms": _OF_NEGOTIATION | {"exposed-communication"},
     "exposed_ms": _OF_BUCKETS,
 }
-_OFF = "time off the processor (sleep, or waiting for a device)"
 
 
 def note(evidence: TraceEvidence, found: Sequence[TraceFinding]) -> str:
@@ -42,7 +42,8 @@ def note(evidence: TraceEvidence, found: Sequence[TraceFinding]) -> str:
     percent = 100 * left[most] / evidence.step_ms if most else 0.0
     if percent < LEAST_PERCENT:
         return ""
-    title = _OFF if most == "off_processor_ms" else TITLES[most.removesuffix("_ms")].lower()
+    off = f"time {OFF_PROCESSOR}"
+    title = off if most == "off_processor_ms" else TITLES[most.removesuffix("_ms")].lower()
     return (
         f"{title} takes {left[most]:.2f} ms of a step ({percent:.0f} %, the mean of all ranks), "
         "and no finding is about it"

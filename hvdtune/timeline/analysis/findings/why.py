@@ -63,7 +63,11 @@ def _in_a_clause(text: str) -> str:
 
 
 _NO_COLLECTIVES = "there are no collectives"
-_WAITS_UNKNOWN = _in_a_clause(FACTS["waits"].sentence)
+# What is missing where GPUs alone can be looked at.
+_OF_COMMUNICATION = (
+    _NO_COLLECTIVES,
+    *(_in_a_clause(FACTS[fact].sentence) for fact in ("collectives", "waits")),
+)
 Verdict = Literal["found", "nothing", "incomplete"]
 
 
@@ -135,7 +139,7 @@ def why(trace: Trace, job: JobMetadata, steps: pd.DataFrame | None = None) -> An
     if arrivals := arrivals_of(trace):
         return _of_arrivals(arrivals, trace, job)
     missing = tuple(_missing(trace, job))
-    if missing in ((_NO_COLLECTIVES,), (_WAITS_UNKNOWN,)) and (answer := _of_gpus(trace, job)):
+    if len(missing) == 1 and missing[0] in _OF_COMMUNICATION and (answer := _of_gpus(trace, job)):
         return answer
     if missing:
         return Answer("incomplete", missing=missing, ranks=job.ranks)
@@ -185,7 +189,7 @@ def _of_gpus(trace: Trace, job: JobMetadata) -> Answer | None:
     return Answer(
         "found" if found else "nothing",
         findings=tuple(found),
-        notes=(f"{_NO_COLLECTIVES}, so only what GPUs do was looked at",),
+        notes=("no collectives are recorded, so only what GPUs do was looked at",),
         step_ms=evidence.step_ms,
         steps=evidence.steps["step"].nunique(),
         ranks=job.ranks,
@@ -246,7 +250,7 @@ def _of_arrivals(arrivals: Arrivals, trace: Trace, job: JobMetadata) -> Answer:
         findings=tuple(found),
         notes=(
             *looked.notes,
-            "it says when ranks announced their tensors and not what they did before, so nothing "
+            "the trace says when ranks announced tensors and not what they did before, so nothing "
             "but who was late was looked at",
         ),
     )
@@ -273,7 +277,10 @@ def _missing(trace: Trace, job: JobMetadata) -> Iterator[str]:
     for rank, step in steps[steps.duplicated()].head(1).to_numpy().tolist():
         yield f"rank {rank} has step {step} twice, so its steps cannot be told apart"
     if not kinds.isin(COLLECTIVES).any():
-        yield _NO_COLLECTIVES if is_recorded(trace, "waits") else _WAITS_UNKNOWN
+        unknown = next(
+            (fact for fact in ("waits", "collectives") if not is_recorded(trace, fact)), ""
+        )
+        yield _in_a_clause(FACTS[unknown].sentence) if unknown else _NO_COLLECTIVES
     elif len(job.ranks) > 1 and events.loc[kinds == "NEGOTIATE", "rank"].nunique() < len(job.ranks):
         yield "not every rank's announcements are in the trace, so nobody can tell who was late"
     if unseen := _unseen_streams(trace):

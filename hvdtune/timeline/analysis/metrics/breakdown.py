@@ -66,7 +66,7 @@ _WORDS = {
     "gpu_idle_ms": "with an idle GPU",
 }
 UNTOLD = "computing or what is not recorded"
-_OFF = "off the processor (a device at work, or idle)"
+OFF_PROCESSOR = "off the processor (asleep, or waiting for a device)"
 _LEAST_OFF_PERCENT = 0.5
 # Parts of the time in which the script waits for communication: what it waits for
 _WAITED_FOR = {
@@ -132,7 +132,7 @@ def sentence(table: pd.DataFrame) -> str:
     off = 100 * float(table["off_processor_ms"].sum()) / total
     words = _WORDS if knows_computing(table) else _WORDS | {"compute_ms": UNTOLD}
     if off >= _LEAST_OFF_PERCENT:
-        words = {"compute_ms": _WORDS["compute_ms"], "off": _OFF, **_WORDS}
+        words = {"compute_ms": _WORDS["compute_ms"], "off": OFF_PROCESSOR, **_WORDS}
         percent |= {"off": off, "compute_ms": percent["compute_ms"] - off}
     shares = [f"{percent[part]:.0f} % {word}" for part, word in words.items() if percent[part]]
     told = sum(percent[part] for part in _WAITED_FOR)
@@ -179,7 +179,7 @@ def sentence_of_busy_time(table: pd.DataFrame) -> str:
             "How long the script's thread is on a processor is not recorded, so busy time may be "
             "computing as well as waiting for a device or for something else."
         )
-    parts = {"off_processor_ms": _OFF, "no_processor_ms": _WORDS["no_processor_ms"]}
+    parts = {"off_processor_ms": OFF_PROCESSOR, "no_processor_ms": _WORDS["no_processor_ms"]}
     means = {word: float(table[part].mean()) for part, word in parts.items()}
     least = _LEAST_OFF_PERCENT / 100 * float(table["step_ms"].mean())
     told = [f"{mean:.2f} ms {word}" for word, mean in means.items() if mean >= least]
@@ -197,7 +197,7 @@ def words_of(part: str) -> str:
     """What a rank does in a part of a step: one of `PARTS` or off_processor_ms, without "_ms"."""
     column = f"{part}_ms"
     if part == "off_processor":
-        return _OFF
+        return OFF_PROCESSOR
     return _WORDS.get(column) or f"waiting for {_WAITED_FOR[column]}"
 
 

@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from hvdtune.timeline.analysis import device_spans
 from hvdtune.timeline.analysis.metrics.breakdown import (
+    OFF_PROCESSOR,
     UNTOLD,
     announced_by_all,
     knows_computing,
@@ -33,8 +34,8 @@ REASONS = {
     "checkpoint_ms": "checkpoints",
     "no_processor_ms": "no processor",
     "gpu_idle_ms": "an idle GPU",
-    "off_processor_ms": "being off the processor, for a device or idle",
-    "compute_ms": "compute",
+    "off_processor_ms": "off the processor",
+    "compute_ms": "computing",
 }
 _COLUMNS = (
     "rank",
@@ -52,8 +53,8 @@ _IT = {
     "checkpoints": "writes checkpoints",
     "no processor": "has no processor to run on",
     "an idle GPU": "leaves its GPU idle",
-    "being off the processor, for a device or idle": "is off the processor, for a device or idle",
-    "compute": "computes longer",
+    "off the processor": f"is {OFF_PROCESSOR} for longer",
+    "computing": "computes longer",
     UNTOLD: "is busy longer, with computing or what is not recorded",
 }
 

@@ -16,8 +16,8 @@ from hvdtune.timeline.reading.json.parsed import ParsedFile
 NAME = "horovod"
 NAMES_TENSORS = True
 GAP = (
-    "a timeline of Horovod's has the events of rank 0 alone, and when other ranks announced only "
-    "for tensors that the response cache did not know"
+    "a timeline of Horovod's has the events of rank 0 alone; of the other ranks it says when they "
+    "announced, and that only for tensors that the response cache did not know"
 )
 infer_events = None
 

@@ -89,7 +89,8 @@ def warnings_of(parsed: ParsedFile) -> list[str]:
     written = head.get("events") if "hvdtune" in head else None
     shown = sum(numbers["shown"] for phase, numbers in parsed.counts.items() if phase != "M")
     if isinstance(written, int) and shown < written:
-        lost = [f"{parsed.path}: {shown} of {written} events could be read"]
+        count = f"of the {written:,} events that were written to it {shown:,} could be read"
+        lost = [f"{parsed.path}: {count}"]
     elif _lacks_head(parsed):
         lost = [_HEADLESS.format(parsed.path)]
     else:
