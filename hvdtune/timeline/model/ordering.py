@@ -28,23 +28,34 @@ def time_order(begin_ns: NDArray[Any], ties: Sequence[NDArray[Any]]) -> NDArray[
         while last < len(order) and equal[last - 1]:
             apart = np.flatnonzero(~equal[last - 1 : last - 1 + _PART])
             last = last + int(apart[0]) if len(apart) else min(last + _PART, len(order))
-        _order_ties(order[first:last], equal[first : last - 1], begin_ns, ties)
+        _order_ties(order[first:last], equal[first : last - 1], ties)
         first = last
     return order
 
 
 def _order_ties(
-    order: NDArray[np.intp],
-    equal: NDArray[np.bool_],
-    begin_ns: NDArray[Any],
-    ties: Sequence[NDArray[Any]],
+    order: NDArray[np.intp], equal: NDArray[np.bool_], ties: Sequence[NDArray[Any]]
 ) -> None:
-    """Puts those of equal begins in order; `equal` is whether each begins with the one before."""
-    tied = np.zeros(len(order), dtype=bool)
-    tied[1:] |= equal
-    tied[:-1] |= equal
-    rows = order[tied]
-    order[tied] = rows[np.lexsort([*(key[rows] for key in reversed(ties)), begin_ns[rows]])]
+    """Puts those of equal begins in order; `equal` is whether each begins with the one before.
+
+    A key after the other, since few rows are equal in the first ones.
+    """
+    for key in ties:
+        if not equal.any():
+            return
+        tied = np.zeros(len(order), dtype=bool)
+        tied[1:] |= equal
+        tied[:-1] |= equal
+        places = np.flatnonzero(tied)
+        rows = order[places]
+        # One number for all that were equal so far; neighbours of two such groups differ.
+        group = np.cumsum(np.concatenate(([True], ~equal[places[1:] - 1])), dtype=np.int32)
+        values = key[rows]
+        by = np.lexsort((values, group))
+        order[places] = rows[by]
+        values = values[by]
+        equal = np.zeros(len(equal), dtype=bool)
+        equal[places[1:] - 1] = (group[1:] == group[:-1]) & (values[1:] == values[:-1])
 
 
 def slice_order(begin_ns: NDArray[Any], end_ns: NDArray[Any]) -> NDArray[np.intp] | None:

@@ -45,8 +45,9 @@ def align(fits: Mapping[int, ClockFit], columns: Mapping[int, Columns]) -> dict[
     clocks = _Clocks(fits, columns, ranks, places)
     cuts: set[_Cut] = set()
     change = np.zeros((len(clocks.ranks), 2))
+    lacking = clocks.worst(change)
     for _ in range(MOST_ROUNDS):
-        worst = {cut for cut, lacks in clocks.worst(change) if lacks > -SAFE_NS}
+        worst = {cut for cut, lacks in lacking if lacks > -SAFE_NS}
         if worst <= cuts:
             break
         found = clocks.solve(sorted(cuts | worst), free)
@@ -54,7 +55,8 @@ def align(fits: Mapping[int, ClockFit], columns: Mapping[int, Columns]) -> dict[
             break
         cuts |= worst
         change = found
-    return clocks.fits_after(change)
+        lacking = clocks.worst(change)
+    return clocks.fits_after(change, lacking)
 
 
 @dataclass(frozen=True, order=True)
@@ -169,8 +171,9 @@ class _Clocks:
                 change[index] = shift, tilt / self._scale[index]
         return change
 
-    def fits_after(self, change: Floats) -> dict[int, ClockFit]:
-        left = {self.ranks[cut.effect]: lacks for cut, lacks in self.worst(change)}
+    def fits_after(self, change: Floats, lacking: list[tuple[_Cut, float]]) -> dict[int, ClockFit]:
+        """The clocks after a change, and what `worst` says of it."""
+        left = {self.ranks[cut.effect]: lacks for cut, lacks in lacking}
         for index, rank in enumerate(self.ranks):
             fit = self.fits[rank]
             if rank == 0 or fit.is_exact:
