@@ -32,9 +32,10 @@ _OF_STEPS = ("efficiency", "overlap", "stragglers", "critical_path")
 # Okabe and Ito's colours, which people with any colour vision can tell apart.
 COLORS = {
     "compute_ms": "#0072b2",
+    "off_processor_ms": "#8a8a8a",
     "input_ms": "#e69f00",
     "gc_ms": "#cc79a7",
-    "checkpoint_ms": "#999999",
+    "checkpoint_ms": "#b8a1d9",
     "no_processor_ms": "#d55e00",
     "gpu_idle_ms": "#cccccc",
     "wait_ms": "#f0e442",
@@ -95,7 +96,7 @@ def _of_steps(trace: Trace) -> dict[str, MetricTable]:
     told = {name: _told(trace, name, METRICS[name].table(steady)) for name in _OF_STEPS}
     late = stragglers.table(steady, of_streams=breakdown.is_only_of_streams(trace.events, steady))
     told["stragglers"] = _told(trace, "stragglers", late)
-    steps = breakdown.of_trace(trace)
+    steps = breakdown.apart_from_computing(breakdown.of_trace(trace))
     said = f"{breakdown.sentence(steady)}{_not_counted(steps, steady)}"
     told["breakdown"] = MetricTable(breakdown.TITLE, steps, said)
     return told
@@ -110,7 +111,8 @@ def _of_arrivals(trace: Trace, known: Arrivals) -> dict[str, MetricTable]:
     said = arrivals.sentence_of_steps(known)
     steps = found_steps(known)
     if known.has_marks:
-        steps, steady = breakdown.of_trace(trace), breakdown.steady_steps(trace)
+        steady = breakdown.steady_steps(trace)
+        steps = breakdown.apart_from_computing(breakdown.of_trace(trace))
         said = f"{breakdown.sentence(steady)}{_not_counted(steps, steady)} {said}"
     told["breakdown"] = MetricTable(breakdown.TITLE, steps, said)
     return told

@@ -49,6 +49,14 @@ def test_every_column_of_a_metric_has_a_heading() -> None:
     assert len(tables) > 8 and sorted(columns - {*HEADINGS}) == []
 
 
+def test_time_off_the_processor_is_no_computing() -> None:
+    trace = Training([17.0, 17.0], asleep_ms=[12.0, 12.0]).trace()
+    steps = measure(trace)["breakdown"].table
+    assert steps["off_processor_ms"].median() == pytest.approx(12.0)
+    assert steps["compute_ms"].median() == pytest.approx(5.0)
+    assert "Off the processor" in re.findall(r'<p class="key">(.*?)</p>', page_of(trace))[0]
+
+
 def test_the_page_says_which_steps_the_mean_leaves_out() -> None:
     text = page_of(Training([10.0, 14.0], steps=60).trace())
     assert "All 60 steps are shown; 5 are not in the mean" in text
