@@ -50,7 +50,8 @@ th, td { text-align: right; padding: .15rem .6rem; border-bottom: 1px solid #ddd
 th:first-child, td:first-child { text-align: left; }
 .scroll { overflow-x: auto; }
 .finding { border-left: 4px solid #d55e00; padding: .1rem 1rem; margin: 1rem 0; }
-.key span { display: inline-block; width: .8rem; height: .8rem; margin: 0 .3rem 0 1rem; }
+.key span { white-space: nowrap; margin-right: 1rem; }
+.key i { display: inline-block; width: .8rem; height: .8rem; margin-right: .3rem; }
 svg { width: 100%; height: auto; background: #fafafa; }
 """
 
@@ -161,7 +162,7 @@ def page(trace: Trace, answer: Answer, metrics: Mapping[str, MetricTable], title
 
 
 def _finding(number: int, found: TraceFinding) -> str:
-    cost = found.cost
+    cost, title = found.cost, found.summary[:1].upper() + found.summary[1:]
     seen = "".join(f"<li>{escape(text)}</li>" for text in found.evidence)
     costs = (
         f"<strong>{cost.mean:.2f} ms per step</strong> [{cost.low:.2f}, {cost.high:.2f}], "
@@ -170,7 +171,7 @@ def _finding(number: int, found: TraceFinding) -> str:
         else f"<strong>{found.why_no_cost}</strong>"
     )
     return (
-        f'<div class="finding"><h3>{number}. {escape(found.summary)}</h3>'
+        f'<div class="finding"><h3>{number}. {escape(title)}</h3>'
         f"<p>{costs}; confidence: {found.confidence}; kind: {escape(found.kind)}</p>"
         f"<ul>{seen}</ul><p><strong>Do:</strong> {escape(found.remedy)}</p></div>"
     )
@@ -212,8 +213,8 @@ def _picture(steps: pd.DataFrame) -> str:
     """Stacked parts of each step, a strip per rank."""
     if steps.empty or steps["compute_ms"].isna().all():
         return ""
-    key = "".join(
-        f'<span style="background:{color}"></span>{escape(TITLES[part.removesuffix("_ms")])}'
+    key = " ".join(
+        f'<span><i style="background:{color}"></i>{escape(TITLES[part.removesuffix("_ms")])}</span>'
         for part, color in COLORS.items()
         if (steps[part] > 0).any()
     )
