@@ -12,6 +12,7 @@ from hvdtune.timeline.analysis.overview import overview
 from hvdtune.timeline.analysis.query import query
 from hvdtune.timeline.analysis.query_tables import TABLES
 from hvdtune.workflows.traces import existing
+from tests.kit.synthetic import Training
 
 from .conftest import settle
 
@@ -41,6 +42,14 @@ def test_the_query_of_an_address_is_answered_and_another_becomes_part_of_it(visi
 def test_every_example_has_an_answer(run_folder, name):
     found = query(open_run(run_folder).whole_trace, query_page._EXAMPLES[name], query_page.LIMITS)
     assert len(found)
+
+
+@pytest.mark.parametrize(
+    "sql", ["SELECT NULL AS a, 1 AS b", "SELECT 'x' AS a UNION ALL SELECT NULL"]
+)
+def test_what_is_unknown_is_shown_as_null(sql):
+    shown = query_page._shown(query(Training([5.0]).trace(), sql, query_page.LIMITS))
+    assert "NULL" in str(shown)
 
 
 def test_the_time_by_kind_is_what_stats_shows(run_folder):

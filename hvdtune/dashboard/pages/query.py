@@ -191,5 +191,10 @@ def _shown(found: pd.DataFrame) -> Component:
     headers = {f"column_{place}": str(name) or " " for place, name in enumerate(rows.columns)}
     named = rows.set_axis(list(headers), axis=1)
     texts = [name for name in headers if not pd.api.types.is_numeric_dtype(named[name])]
-    named = named.astype(dict.fromkeys(texts, str))
+    named = named.assign(**{name: _texts(named[name]) for name in texts})
     return section("Answer", note(said), grid("sql-table", number_columns(named, headers), named))
+
+
+def _texts(column: pd.Series) -> pd.Series:
+    """Values as texts, what is unknown as SQL calls it."""
+    return column.astype(object).where(column.notna(), "NULL").map(str)

@@ -69,7 +69,7 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
             defined(
                 "finding-cost",
                 "A finding about a rank counts only what it names, so it may cost less than the "
-                "rank does in all.",
+                "rank does in all, or more where the others are recorded to wait for less.",
             ),
             grid("rank-table", number_columns(rows, _HEADERS), rows),
         ),

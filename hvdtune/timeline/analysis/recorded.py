@@ -74,6 +74,12 @@ FACTS: Mapping[str, Fact] = {
         columns=frozenset({"negotiate_ms", "negotiate_p50_us", "negotiate_p95_us"}),
         metrics=frozenset({"queueing"}),
     ),
+    "announcements": Fact(
+        _OWN,
+        "What other ranks announce is not recorded as events of theirs, so how long tensors wait "
+        "for them and for the response is not known.",
+        metrics=frozenset({"queueing"}),
+    ),
     "cache": Fact(
         _OWN | {"horovod"},
         "Whether announcements hit a response cache is not recorded.",

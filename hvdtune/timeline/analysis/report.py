@@ -183,6 +183,8 @@ def _readable(table: pd.DataFrame) -> pd.DataFrame:
     for name in map(str, table.columns):
         if name.endswith("_ns"):
             shown[name] = table[name] / 1e6
+        elif name == "last_rank":
+            shown[name] = ["not known" if rank < 0 else rank for rank in table[name]]
         elif name.startswith("gb_per_s"):
             shown[name] = [bandwidth.rated(rate) for rate in table[name]]
         elif name.startswith("bytes") or name.endswith("bytes"):

@@ -468,6 +468,36 @@ def test_of_ranks_that_are_late_in_turn_none_is_named_alone() -> None:
     assert "rank 0 in 49 %, rank 1 in 51 %" in found.evidence[0]
 
 
+def test_on_a_crowded_host_ranks_that_compute_longer_in_turn_are_named_together() -> None:
+    turns: dict[tuple[int, int | None], list[tuple[str, float]]]
+    turns = {(step % 2, step): [("work", 12.0)] for step in range(60)}
+    answer = ask(Training([25.0, 25.0], spans=turns, no_processor_ms=[14.0, 14.0]).trace())
+    assert [(row.kind, row.ranks) for row in answer.findings] == [
+        ("oversubscribed", ()),
+        ("slow-elsewhere", (0, 1)),
+    ]
+    assert answer.findings[1].cost.mean == exactly(12.0)
+
+
+def test_what_another_rank_does_meanwhile_bounds_the_cost_of_one_that_computes_longer() -> None:
+    reading: dict[tuple[int, int | None], list[tuple[str, float]]]
+    reading = {(0, None): [("input", 12.0)]}
+    found = first(Training([5.0, 30.0], spans=reading).trace())
+    assert (found.kind, found.ranks) == ("slow-compute", (1,))
+    # Without its 25 ms more the other rank, which then has 17 ms, sets the length.
+    assert found.cost.mean == exactly(13.0)
+
+
+def test_on_a_crowded_host_one_rank_that_pauses_again_and_again_is_named() -> None:
+    pauses: dict[tuple[int, int | None], list[tuple[str, float]]]
+    pauses = {(1, step): [("work", 150.0)] for step in (10, 25, 40, 55)}
+    answer = ask(Training([25.0, 25.0], spans=pauses, no_processor_ms=[14.0, 14.0]).trace())
+    assert [(row.kind, row.ranks) for row in answer.findings] == [
+        ("oversubscribed", ()),
+        ("pauses", (1,)),
+    ]
+
+
 def test_ranks_that_are_not_there_are_counted_whatever_number_a_damaged_trace_has() -> None:
     trace = Training([10.0, 10.0]).trace()
     events = trace.events.assign(rank=trace.events["rank"].replace(1, 2**31 - 1))

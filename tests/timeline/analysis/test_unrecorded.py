@@ -137,3 +137,12 @@ def test_a_timeline_of_horovod_with_profiles_beside_it_has_the_steps_of_all_rank
     assert finding.ranks == (1,)
     assert "in the recording of torch.profiler" in finding.remedy
     assert "ms (mean)" not in " ".join(found.notes)
+
+
+def test_what_other_ranks_wait_for_is_not_told_of_a_timeline_of_horovods(tmp_path):
+    path = write_horovod_timeline(tmp_path / "trace.json", 40, [0, 5_000])
+    trace = open_trace(path)
+    told = report.measure(trace)
+    assert told["queueing"].table.empty and "is not known" in told["queueing"].summary
+    page = report.page(trace, answer(trace), told, "trace.json")
+    assert ">-1<" not in page

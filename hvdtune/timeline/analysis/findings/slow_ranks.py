@@ -25,6 +25,7 @@ _IS_LONG = 0.05  # of a step
 _RARELY = 0.25  # of all steps
 _OF_FEW_STEPS = 90.0  # percent in which a rank is to be the last: in half of them all are by chance
 _IN_TURN = 1 / 3  # of all steps, in which another rank is the last by as much
+_CLEARLY_LATE = 0.1  # of a step: by so much nobody is last by chance, in turn, in many steps
 # Of the processor time that a rank lacks: what it costs beyond (cold caches, a slower clock, what
 # the host of a virtual machine takes) is recorded nowhere, and may fall on one rank.
 UNRECORDED = 0.25
@@ -96,8 +97,10 @@ def _find(evidence: TraceEvidence) -> Iterator[TraceFinding]:
             lacking = spent
     late = _steady_excess(left)
     lacks_ms = float(lacking.mean(axis=0).max())
-    yield from _slow_rank(evidence, left, late, ranks, lacks_ms)
-    yield from _pauses(evidence, left - late, ranks)
+    slow = list(_slow_rank(evidence, left, late, ranks, lacks_ms))
+    yield from slow
+    if not any(len(found.ranks) > 1 for found in slow):  # of two in turn each seems to pause
+        yield from _pauses(evidence, left - late, ranks)
 
 
 def _spent(evidence: TraceEvidence) -> Iterator[tuple[_BusyPart, Floats]]:
@@ -265,7 +268,11 @@ def _slow_rank(
     Args:
         lacks_ms: of processor time per step, of the rank that lacks most of it.
     """
-    cost = cost_of(saved(busy, late), evidence.step_ms)
+    if len(clearly := _clearly_in_turn(evidence, busy)) > 1:
+        yield _in_turn(evidence, busy, clearly, ranks)
+        return
+    # Another rank may have as much of what has a name, and then sets the length of the step.
+    cost = cost_of(saved(evidence.busy.to_numpy(), late), evidence.step_ms)
     if not cost.matters or late.max() < UNRECORDED * lacks_ms:
         return
     index = int(late.max(axis=0).argmax())
@@ -274,7 +281,7 @@ def _slow_rank(
     if len(busy) < FEW_STEPS and often < _OF_FEW_STEPS:
         return
     if others := _others_in_turn(busy, index, float(late.max())):
-        yield _in_turn(evidence, busy, index, others, ranks)
+        yield _in_turn(evidence, busy, sorted([index, *others]), ranks)
         return
     kind, confidence, why = _what_it_does(evidence, index, float(late[:, index].max()))
     crowded = []
@@ -293,7 +300,8 @@ def _slow_rank(
             f"the rest of busy time: {_per_rank(np.median(busy, axis=0), ranks)} ms (median), "
             "without input, garbage collection, checkpoints and lost processor time"
             + (_BUT_OF_MORE_WORK if _lacks_for_it(evidence, rank) else ""),
-            f"it is last in {often:.0f} % of {len(busy):,} steps",
+            f"it is last in {_is_last_percent(evidence.busy.to_numpy(), index):.0f} % of "
+            f"{len(busy):,} steps",
             *_processor_evidence(evidence, ranks),
             *crowded,
         ),
@@ -327,23 +335,39 @@ def _others_in_turn(busy: Floats, index: int, late_ms: float) -> list[int]:
     return found
 
 
+def _clearly_in_turn(evidence: TraceEvidence, busy: Floats) -> list[int]:
+    """Ranks of which each is the last in many steps by much, where processor times are known."""
+    if busy.shape[1] < 2 or not evidence.part("ran_ms").any():
+        return []  # a crowded host makes ranks late in turn, too
+    last, excess = busy.argmax(axis=1), _excess(busy)
+    least = _IN_TURN if busy.shape[1] < 3 else _IN_TURN / 2
+    return [
+        rank
+        for rank in range(busy.shape[1])
+        if np.count_nonzero(last == rank) >= least * len(busy)
+        and np.median(excess[last == rank]) >= _CLEARLY_LATE * evidence.step_ms
+    ]
+
+
 def _in_turn(
-    evidence: TraceEvidence, busy: Floats, index: int, others: list[int], ranks: list[int]
+    evidence: TraceEvidence, busy: Floats, chosen: list[int], ranks: list[int]
 ) -> TraceFinding:
     """Ranks of which now one is late and now another."""
-    chosen = sorted([index, *others])
     last, excess = busy.argmax(axis=1), _excess(busy)
-    kind, _, why = _what_it_does(evidence, index, float(excess[last == index].mean()))
+    late = np.where(np.isin(last, chosen), excess, 0.0)
+    of_each = np.where(np.arange(busy.shape[1]) == last[:, None], late[:, None], 0.0)
+    kind, why = _what_they_do(evidence, chosen, last)
     named = [f"rank {ranks[each]}" for each in chosen]
+    in_all = evidence.busy.to_numpy()
     often = (
-        f"{name} in {_is_last_percent(busy, each):.0f} %"
+        f"{name} in {_is_last_percent(in_all, each):.0f} %"
         for name, each in zip(named, chosen, strict=True)
     )
     hosts = sorted({_host(evidence, ranks[each]) for each in chosen})
     return TraceFinding(
         kind=kind,
         ranks=tuple(ranks[each] for each in chosen),
-        cost=cost_of(np.where(np.isin(last, chosen), excess, 0.0), evidence.step_ms),
+        cost=cost_of(saved(in_all, of_each), evidence.step_ms),
         summary=f"in turn, {' or '.join(named)} {why} and the others wait for it",
         evidence=(
             f"last of all ranks is {', '.join(often)} of {len(busy):,} steps, by "
@@ -354,7 +378,8 @@ def _in_turn(
             rank=" or ".join(str(ranks[each]) for each in chosen),
             host=hosts[0] if len(hosts) == 1 else "",
         ),
-        confidence="medium",
+        # A crowded host makes ranks late in turn, too, which only processor times tell.
+        confidence="medium" if evidence.part("ran_ms").any() else "low",
     )
 
 
@@ -365,6 +390,29 @@ _REMEDIES = {
     "(input, a lock, a device): py-spy dump, hvd.span(...) around the suspects, or torch.profiler "
     "for its GPU",
 }
+
+
+def _what_they_do(
+    evidence: TraceEvidence, chosen: list[int], last: NDArray[np.intp]
+) -> tuple[str, str]:
+    """What ranks do more of in the steps in which they are the last than in the others."""
+    ran, off = evidence.part("ran_ms"), evidence.part("off_processor_ms")
+    if not ran.any():
+        return "slow-compute", "takes longer for its busy part of a step"
+    more_ran, more_off = (
+        float(np.mean([_more_when_last(part[:, rank], last == rank) for rank in chosen]))
+        for part in (ran, off)
+    )
+    if more_off > more_ran:
+        return "slow-elsewhere", f"is {OFF_PROCESSOR} for longer"
+    return "slow-compute", "computes longer"
+
+
+def _more_when_last(own: Floats, is_last: NDArray[np.bool_]) -> float:
+    """By how much a rank's typical time differs between steps in which it is last and others."""
+    if is_last.all() or not is_last.any():
+        return 0.0
+    return float(np.median(own[is_last]) - np.median(own[~is_last]))
 
 
 def _what_it_does(
@@ -390,7 +438,10 @@ def _processor_evidence(evidence: TraceEvidence, ranks: list[int]) -> list[str]:
         idle = evidence.part("gpu_idle_ms")
         return [f"its GPU is idle meanwhile: {_per_rank(idle.mean(axis=0), ranks)} ms per step"]
     if not ran.any():
-        return ["processor times were not recorded, so it may also wait for input or a device"]
+        return [
+            "processor times were not recorded, so it may also wait for input, a device, or a "
+            "processor that others use"
+        ]
     return [f"on a processor: {_per_rank(ran.mean(axis=0), ranks)} ms per step"]
 
 
@@ -401,12 +452,13 @@ def _pauses(evidence: TraceEvidence, busy: Floats, ranks: list[int]) -> Iterator
     limit = np.maximum(8 * spread, PAUSE_OF_STEP * evidence.step_ms)
     excess = np.where(busy - middle > limit, busy - middle, 0.0)
     gone = saved(busy, excess)
-    cost = cost_of(gone, evidence.step_ms)
+    culprit = _culprit(busy, excess, gone)
+    # Of all ranks they may be the host's, which only many tell from chance.
+    cost = (cost_of if culprit is None else cost_of_pauses)(gone, evidence.step_ms)
     hit = np.flatnonzero(excess.max(axis=1) > 0)
     # Two could be chance; what is in most steps is no pause.
     if cost.percent < 2.0 or len(hit) < 3 or len(hit) > len(busy) // 2:
         return
-    culprit = _culprit(busy, excess, gone)
     who = "ranks pause" if culprit is None else f"rank {ranks[culprit]} pauses"
     apart = np.diff(evidence.busy.index.to_numpy()[hit])
     regular = len(apart) > 2 and float(np.ptp(apart)) <= 1
@@ -433,6 +485,8 @@ def _cost_in_all(evidence: TraceEvidence, found: TraceFinding) -> str:
         f"rank {rank} costs the others {costs[rank]:.2f} ms" for rank in found.ranks
     )
     counts = "only what it names"
+    if len(found.ranks) == 1 and found.cost.mean > costs[found.ranks[0]]:
+        counts = "by how much that makes it busy longer; the others are recorded to wait for less"
     if found.kind == "slow-compute" and _lacks_for_it(evidence, found.ranks[0]):
         counts = "what is so in a typical step, with the processor time that the rank lacks for it"
     return f"in all, {each} per step (cost of a rank); the finding counts {counts}"

@@ -365,4 +365,5 @@ def _apart_from_crowding(found: list[TraceFinding], lost_ms: float) -> list[Trac
 def _without_overlaps(found: list[TraceFinding]) -> list[TraceFinding]:
     cost = {finding.kind: finding.cost.mean for finding in found}
     hidden = {b for a, b in _EXPLAINS if a in cost and cost.get(b, 0.0) <= cost[a]}
-    return [finding for finding in found if finding.kind not in hidden]
+    # A lack of processors makes all ranks pause, not one of them again and again.
+    return [row for row in found if row.kind not in hidden or (row.kind == "pauses" and row.ranks)]
