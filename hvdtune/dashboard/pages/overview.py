@@ -345,8 +345,9 @@ def _efficiency(run: RunView) -> Component:
     table = efficiency.table(run.steps)
     if table.empty or _has_only_steps(run):
         return html.Span()
-    factors = zip(("", "= ", "x ", "x "), table["factor"], table["percent"], strict=True)
-    rows = [_factor(sign + str(name), float(percent)) for sign, name, percent in factors]
+    columns = (table[key] for key in ("factor", "percent", "meaning"))
+    factors = zip(("", "= ", "x ", "x "), *columns, strict=True)
+    rows = [_factor(sign + str(name), float(value), said) for sign, name, value, said in factors]
     steps = int(table["steps"].iloc[0])
     return section(
         "Efficiency",
@@ -355,11 +356,11 @@ def _efficiency(run: RunView) -> Component:
     )
 
 
-def _factor(name: str, percent: float) -> Component:
+def _factor(name: str, percent: float, meaning: str) -> Component:
     bar = dmc.Progress(value=percent, **spoken(f"{name} in percent"))
     return html.Tr(
         [
-            html.Th(name, scope="row"),
+            html.Th([name, html.Div(f"{capitalized(meaning)}.", className="hint")], scope="row"),
             html.Td(f"{percent:.1f} %", className="number"),
             html.Td(bar, className="bar"),
         ]

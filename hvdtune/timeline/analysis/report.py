@@ -183,6 +183,8 @@ def _readable(table: pd.DataFrame) -> pd.DataFrame:
     for name in map(str, table.columns):
         if name.endswith("_ns"):
             shown[name] = table[name] / 1e6
+        elif name == "part":
+            shown[name] = [TITLES.get(part, part) for part in table[name]]
         elif name == "last_rank":
             shown[name] = ["not known" if rank < 0 else rank for rank in table[name]]
         elif name.startswith("gb_per_s"):
@@ -194,20 +196,26 @@ def _readable(table: pd.DataFrame) -> pd.DataFrame:
 
 def _table(table: pd.DataFrame, metric: str = "") -> str:
     table = _readable(table)
-    titles = headings(table.columns, metric).values()
-    head = "".join(f"<th>{escape(title)}</th>" for title in titles)
+    titles = headings(table.columns, metric)
+    unknown = [name for name in titles if len(table) and table[name].isna().all()]
+    table = table.drop(columns=unknown)
+    head = "".join(f"<th>{escape(titles[str(name)])}</th>" for name in table)
     rows = [
         "<tr>" + "".join(f"<td>{escape(_cell(value))}</td>" for value in row) + "</tr>"
         for row in table.head(MOST_ROWS).itertuples(index=False)
     ]
     left = len(table) - len(rows)
     more = f"<p>{left} more rows.</p>" if left > 0 else ""
+    if unknown:
+        more += f"<p>Not known: {escape(', '.join(titles[name] for name in unknown))}.</p>"
     return f'<div class="scroll"><table><tr>{head}</tr>' + "".join(rows) + f"</table></div>{more}"
 
 
 def _cell(value: Any) -> str:
-    if isinstance(value, float | np.floating):
-        return "not known" if np.isnan(value) else f"{value:.3f}"
+    if isinstance(value, float):  # NumPy's are, too
+        if np.isnan(value):
+            return "not known"
+        return f"{value:,.0f}" if abs(value) >= 10_000 else f"{value:,.3f}"
     return str(value)
 
 

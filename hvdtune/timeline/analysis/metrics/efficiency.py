@@ -11,7 +11,13 @@ import pandas as pd
 from hvdtune.timeline.analysis.metrics import stragglers
 
 TITLE = "Efficiency"
-FACTORS = ("parallel efficiency", "load balance", "serialisation", "transfer")
+FACTORS = {
+    "parallel efficiency": "the share of their time in which ranks do not wait for communication",
+    "load balance": "the mean busy time of ranks, of that of the busiest rank",
+    "serialisation": "the busy time of the busiest rank, of what a step would take if bytes moved "
+    "in no time; ranks that are late in turn make it low",
+    "transfer": "what a step would take if bytes moved in no time, of what it takes",
+}
 
 
 def table(breakdown: pd.DataFrame) -> pd.DataFrame:
@@ -23,17 +29,18 @@ def table(breakdown: pd.DataFrame) -> pd.DataFrame:
         breakdown: see `metrics.breakdown`, cut from wait to wait.
 
     Returns:
-        Columns factor, percent, steps (they rest on).
+        Columns factor, percent, steps (they rest on), meaning.
     """
     own = stragglers.busy_times(breakdown).to_numpy()
     if own.shape[1] < 2 or len(own) == 0 or breakdown["wait_ms"].isna().any():
-        return pd.DataFrame({"factor": [], "percent": [], "steps": []})
+        return pd.DataFrame({"factor": [], "percent": [], "steps": [], "meaning": []})
     step = stragglers.part(breakdown, "step_ms").mean()
     useful = own.mean(axis=0)
     ideal = (own + stragglers.part(breakdown, "wait_ms")).mean(axis=0).max()
     parts = (useful.mean() / useful.max(), useful.max() / ideal, ideal / step)
     percent = [100 * float(value) for value in (np.prod(parts), *parts)]
-    return pd.DataFrame({"factor": FACTORS, "percent": percent, "steps": len(own)})
+    columns = {"factor": list(FACTORS), "percent": percent, "steps": len(own)}
+    return pd.DataFrame(columns | {"meaning": list(FACTORS.values())})
 
 
 def sentence(table: pd.DataFrame) -> str:
