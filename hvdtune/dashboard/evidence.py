@@ -68,7 +68,8 @@ def evidence_of(run: RunView, found: TraceFinding, step: int | None = None) -> E
 
 def _typical(run: RunView, found: TraceFinding) -> int:
     """Of the steps that show it plainly, the one of median length."""
-    own = stragglers.busy_times(run.steps)
+    # Where waits are not known, findings count all of a step as busy.
+    own = stragglers.busy_times(run.steps.fillna({"blocked_ms": 0.0}))
     if found.kind in _ABOUT:
         values = stragglers.part(run.steps, _ABOUT[found.kind][0]).max(axis=1)
     elif found.kind in OF_RANKS:

@@ -4,16 +4,17 @@ import pytest
 
 from hvdtune.dashboard.critical_path import path_within
 from hvdtune.dashboard.data import RunView, open_run
+from hvdtune.dashboard.evidence import evidence_of
 from hvdtune.dashboard.figures.breakdown import parts_of as parts_of_steps
 from hvdtune.dashboard.pages import PAGES
 from hvdtune.dashboard.shell import PageAddress
 from hvdtune.dashboard.tiles import TileWindow
 from hvdtune.timeline import Trace
 from tests.dashboard.test_quantities import shown_on
-from tests.kit.horovod_timeline import write_horovod_timeline
+from tests.kit.horovod_timeline import STEP_US, write_horovod_timeline
 from tests.kit.synthetic import Training
 from tests.kit.traces import KINETO
-from tests.timeline.analysis.test_unrecorded import write_profiles
+from tests.timeline.analysis.test_unrecorded import write_profiles, write_single
 
 
 @pytest.fixture
@@ -63,3 +64,11 @@ def test_steps_that_recur_are_there_to_be_compared(tmp_path):
     run = open_run(write_horovod_timeline(tmp_path / "trace.json", 40, [0, 5_000]))
     assert len(run.steps) == len(run.step_spans) == 35 and run.typical_step is not None
     assert [PAGES[path].layout(run, PageAddress(0, {})) for path in PAGES]
+
+
+def test_a_step_shows_that_a_single_process_waits_for_input(tmp_path):
+    run = open_run(write_single(tmp_path / "trace.json", STEP_US // 2))
+    (found,) = run.answer.findings
+    shown = evidence_of(run, found)
+    assert shown is not None and f"for {STEP_US / 2_000:.2f} of" in shown.text
+    assert "1 of 1" in shown_on(run, "/")

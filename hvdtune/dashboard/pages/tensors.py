@@ -24,7 +24,7 @@ from hvdtune.dashboard.shell import PageAddress, link
 from hvdtune.dashboard.tables import tensor_columns, tensor_rows
 from hvdtune.plural import counted
 from hvdtune.timeline.analysis.metrics import tensors
-from hvdtune.timeline.analysis.recorded import FACTS, is_recorded
+from hvdtune.timeline.analysis.recorded import is_recorded, sentence_of
 
 PATH, TITLE = "/tensors", "Tensors"
 
@@ -37,7 +37,7 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
     if rows.empty:
         return [
             html.H1(TITLE),
-            note(FACTS["collectives"].sentence)
+            note(sentence_of(run.trace, "collectives"))
             if not is_recorded(run.trace, "collectives")
             else nothing(
                 "No tensor was reduced, gathered or broadcast in this trace.",

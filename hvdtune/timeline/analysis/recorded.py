@@ -9,6 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 import pandas as pd
 
+from hvdtune.timeline.analysis.device_spans import device_rows
 from hvdtune.timeline.model.job_metadata import job_metadata_of
 from hvdtune.timeline.model.schema import COLLECTIVES, WAITS
 from hvdtune.timeline.model.trace import Trace
@@ -27,6 +28,7 @@ class Fact:
         metrics: of `metrics.METRICS`, which then have nothing to say.
         is_told: whether a trace of other formats tells it all the same; None: never.
         unless: the key of `Trace.meta` that says that none of these files does; "": they all do.
+        of_profiler: what is said besides where the recording is torch.profiler's.
     """
 
     formats: frozenset[str]
@@ -35,6 +37,7 @@ class Fact:
     metrics: frozenset[str] = frozenset()
     is_told: Callable[[Trace], bool] | None = None
     unless: str = ""
+    of_profiler: str = ""
 
 
 def _communicates(trace: Trace) -> bool:
@@ -43,12 +46,22 @@ def _communicates(trace: Trace) -> bool:
 
 def _tells_waits(trace: Trace) -> bool:
     """Whether there is what waits are inferred from, on each rank that has steps."""
-    if job_metadata_of(trace).size < 2:
-        return True
     events = trace.events
     communicating = events.loc[events["kind"].isin((*COLLECTIVES, *WAITS)), "rank"].unique()
     with_steps = events.loc[(events["kind"] == "STEP").to_numpy(), "rank"].unique()
+    if job_metadata_of(trace).size < 2 and (not len(with_steps) or _is_alone(trace)):
+        return True
     return {*with_steps.tolist()} <= {*communicating.tolist()} and len(communicating) > 0
+
+
+def _is_alone(trace: Trace) -> bool:
+    """Whether a trace of one rank says that there are no others.
+
+    Its files say so, or its GPU was recorded, whose kernels would communicate.
+    """
+    if any(known.get("size") == 1 for known in trace.meta.get("ranks", {}).values()):
+        return True
+    return any(True for _ in device_rows(trace))
 
 
 def _has_all_ranks(trace: Trace) -> bool:
@@ -95,13 +108,15 @@ FACTS: Mapping[str, Fact] = {
     "cycles": Fact(_OWN, "What each cycle carries is not recorded.", metrics=frozenset({"cycles"})),
     "collectives": Fact(
         _OWN | {"horovod"},
-        f"No collectives are recorded in this trace. {_BESIDE}",
+        "No collectives are recorded in this trace.",
         metrics=frozenset({"bandwidth", "tensors"}),
         is_told=_communicates,
+        of_profiler=_BESIDE,
     ),
     "waits": Fact(
         _OWN,
-        f"No collectives of its ranks are recorded, so how long they wait is not known. {_BESIDE}",
+        "No collectives of the ranks in this trace are recorded, so how long they wait is not "
+        "known.",
         frozenset(
             {
                 "blocked_ms",
@@ -116,6 +131,7 @@ FACTS: Mapping[str, Fact] = {
         ),
         _OF_WAITS | {"overlap", "stragglers"},
         _tells_waits,
+        of_profiler=_BESIDE,
     ),
     "others": Fact(
         frozenset(),
@@ -150,10 +166,18 @@ def is_recorded(trace: Trace, fact: str) -> bool:
     return known.is_told is not None and known.is_told(trace)
 
 
+def sentence_of(trace: Trace, fact: str) -> str:
+    """What is said where a trace does not tell this of `FACTS`."""
+    known = FACTS[fact]
+    if known.of_profiler and any(file.format == "kineto" for file in trace.files):
+        return f"{known.sentence} {known.of_profiler}"
+    return known.sentence
+
+
 def says_of(trace: Trace, metric: str) -> str:
     """What is said in place of a metric of `metrics.METRICS`; "": the trace has what it needs."""
     lacking = (
-        each.sentence
+        sentence_of(trace, fact)
         for fact, each in FACTS.items()
         if metric in each.metrics and not is_recorded(trace, fact)
     )

@@ -21,6 +21,7 @@ from hvdtune.timeline.reading.formats import container, horovod, hvdtune_json, p
 from hvdtune.timeline.reading.formats.detection import (
     evidence_of,
     format_of,
+    infers_events,
     names_tensors,
 )
 from hvdtune.timeline.reading.formats.file_slices import FileSlices
@@ -323,6 +324,9 @@ def _own_meta(parts: Sequence[FileSlices], origin: int | None, first: int) -> di
 def _name_ranks(parts: Sequence[FileSlices], warnings: list[str]) -> None:
     """Gives files that say nothing of ranks theirs, from the files' names or their order."""
     if len(parts) == 1:
+        # A program whose steps and collectives are known, alone: its events are of rank 0.
+        if parts[0].names_no_rank and infers_events(parts[0].file.format):
+            parts[0].name_rank(0)
         return
     silent = [part for part in parts if part.names_no_rank]
     matches = {id(part): _RANK_IN_NAME.search(Path(part.file.path).name) for part in silent}

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,6 +13,7 @@ from hvdtune.timeline.analysis.findings import Answer, why
 from hvdtune.timeline.analysis.metrics import breakdown, stragglers
 from hvdtune.timeline.analysis.phases import summary
 from hvdtune.timeline.analysis.quantities import measure
+from hvdtune.timeline.analysis.recorded import says_of
 from hvdtune.timeline.analysis.steps import steps_of
 from hvdtune.timeline.model.job_metadata import job_metadata_of
 from hvdtune.timeline.model.schema import KIND_NAMES
@@ -78,7 +80,68 @@ def test_a_profile_alone_without_collectives_is_told_what_does_not_see_them(tmp_
         for n in range(3, 15)
     )
     (said,) = answer(open_trace(write(tmp_path / "rank0.json", *rows, deviceProperties=[]))).missing
-    assert said.startswith("no collectives are recorded") and "beside it" in said
+    assert said.startswith("no collectives of the ranks in this trace") and "beside it" in said
+
+
+LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
+
+
+def write_single(path: Path, input_us: int, **around: Any) -> Path:
+    """A recording of torch.profiler of one process, whose steps wait so long for input."""
+    rows = [
+        row
+        for n in range(3, 15)
+        for row in (
+            event("X", n * STEP_US, f"ProfilerStep#{n}", dur=STEP_US, cat="user_annotation"),
+            event("X", n * STEP_US + 50, LOADER, dur=input_us, cat="user_annotation"),
+            event("X", n * STEP_US + 100 + input_us, "aten::mm", dur=500, cat="cpu_op"),
+        )
+    ]
+    return write(path, *rows, deviceProperties=[], **around)
+
+
+def test_a_single_process_is_one_rank_whose_waits_for_input_are_found(tmp_path):
+    trace = open_trace(write_single(tmp_path / "trace.json", STEP_US // 2))
+    assert {*trace.slices["rank"]} == {*trace.events["rank"]} == {*trace.ranks} == {0}
+    steps = steps_of(trace)
+    assert steps["input_ms"].tolist() == pytest.approx([STEP_US / 2_000] * len(steps))
+    assert steps[list(WAITING)].isna().all(axis=None)
+    said = answer(trace)
+    (found,) = said.findings
+    assert (found.kind, found.summary) == ("slow-input", "rank 0 waits for input")
+    assert found.cost.mean == pytest.approx(STEP_US / 2_000)
+    assert "so only waiting for input was looked at" in said.notes[0]
+    assert "how long it waits for other ranks, if there are any, is not known" in said.notes
+
+
+def test_a_single_process_that_hardly_waits_for_input_has_no_bottleneck(tmp_path):
+    said = answer(open_trace(write_single(tmp_path / "trace.json", STEP_US // 100)))
+    assert said.verdict == "nothing" and "only waiting for input" in said.notes[0]
+
+
+def test_a_process_that_says_that_it_is_alone_waits_for_nobody(tmp_path):
+    info = {"rank": 0, "world_size": 1, "backend": "gloo"}
+    path = write_single(tmp_path / "trace.json", STEP_US // 2, distributedInfo=info)
+    steps = steps_of(open_trace(path))
+    assert (steps["blocked_ms"] == 0).all() and (steps["wait_ms"] == 0).all()
+
+
+def test_waiting_for_input_is_compared_where_nothing_but_one_process_is_recorded(tmp_path):
+    few, many = (write_single(tmp_path / f"{us}.json", us) for us in (100, STEP_US // 2))
+    table = compare.table(open_trace(few), open_trace(many)).set_index("quantity")
+    assert table["change_ms"]["input"] == pytest.approx((STEP_US / 2 - 100) / 1_000)
+    assert np.isnan(table["change_ms"].get("compute", np.nan))
+
+
+@pytest.mark.parametrize(
+    "rows", [[], [event("X", 1, "f", dur=2)]], ids=["empty", "unknown program"]
+)
+def test_what_torch_profiler_does_not_see_is_said_of_its_recordings_alone(tmp_path, rows):
+    trace = open_trace(write(tmp_path / "trace.json", *rows))
+    for name in ("tensors", "bandwidth"):
+        assert says_of(trace, name) == "No collectives are recorded in this trace."
+    page = report.page(trace, answer(trace), report.measure(trace), "x")
+    assert "torch.profiler" not in page
 
 
 def test_a_rank_alone_is_not_said_to_wait_for_buckets():

@@ -168,7 +168,7 @@ def _named_part(
         return
     named = () if culprit is None else (ranks[culprit],)
     means = spent.mean(axis=0)
-    who = "every rank" if culprit is None else f"rank {ranks[culprit]}"
+    who = "every rank" if culprit is None and len(ranks) > 1 else f"rank {ranks[culprit or 0]}"
     hit = 100 * float((spent.max(axis=1) > _IS_LONG * evidence.step_ms).mean())
     evidence_text = [
         f"mean of each rank: {_per_rank(means, ranks)} ms per step "

@@ -34,10 +34,10 @@ from hvdtune.timeline.analysis.findings.finding import (
 )
 from hvdtune.timeline.analysis.findings.slow_ranks import UNRECORDED
 from hvdtune.timeline.analysis.metrics import breakdown
-from hvdtune.timeline.analysis.recorded import FACTS, is_recorded
+from hvdtune.timeline.analysis.recorded import is_recorded, sentence_of
 from hvdtune.timeline.analysis.steps import steps_of
 from hvdtune.timeline.model.job_metadata import JobMetadata
-from hvdtune.timeline.model.schema import COLLECTIVES, WAITS
+from hvdtune.timeline.model.schema import COLLECTIVES, INPUT, WAITS
 from hvdtune.timeline.model.trace import Trace
 
 MOST_FINDINGS = 5
@@ -63,11 +63,6 @@ def _in_a_clause(text: str) -> str:
 
 
 _NO_COLLECTIVES = "there are no collectives"
-# What is missing where GPUs alone can be looked at.
-_OF_COMMUNICATION = (
-    _NO_COLLECTIVES,
-    *(_in_a_clause(FACTS[fact].sentence) for fact in ("collectives", "waits")),
-)
 Verdict = Literal["found", "nothing", "incomplete"]
 
 
@@ -139,7 +134,7 @@ def why(trace: Trace, job: JobMetadata, steps: pd.DataFrame | None = None) -> An
     if arrivals := arrivals_of(trace):
         return _of_arrivals(arrivals, trace, job)
     missing = tuple(_missing(trace, job))
-    if len(missing) == 1 and missing[0] in _OF_COMMUNICATION and (answer := _of_gpus(trace, job)):
+    if missing == (_says_no_collectives(trace),) and (answer := _without_collectives(trace, job)):
         return answer
     if missing:
         return Answer("incomplete", missing=missing, ranks=job.ranks)
@@ -180,20 +175,61 @@ def _less_sure(finding: TraceFinding) -> TraceFinding:
     return replace(finding, confidence="medium") if finding.confidence == "high" else finding
 
 
-def _of_gpus(trace: Trace, job: JobMetadata) -> Answer | None:
-    """The answer of a training without communication; None where its GPUs were not recorded."""
+def _without_collectives(trace: Trace, job: JobMetadata) -> Answer | None:
+    """The answer of a training without communication: what one process or its GPUs do.
+
+    None where nothing of that was recorded.
+    """
     evidence = TraceEvidence.of(trace, job)
-    if evidence.steps["step"].nunique() < MIN_STEPS or not evidence.sees_gpus:
+    steps = evidence.steps["step"].nunique()
+    if steps < MIN_STEPS:
         return None
-    found = list(idle_gpus.find(trace, evidence, ()))
+    found: list[TraceFinding] = []
+    looked_at = []
+    if job.size == 1 and (told := _told_of_scripts(trace, evidence)):
+        looked_at += told
+        # Nothing tells of waits, so all of a step is taken to be the script's own.
+        own = replace(evidence, steps=evidence.steps.assign(blocked_ms=0.0))
+        found += (row for row in slow_ranks.find(own) if row.cost.matters)
+    if evidence.sees_gpus:
+        looked_at.append("what GPUs do")
+        found += idle_gpus.find(trace, evidence, found)
+    if not looked_at:
+        return None
+    found.sort(key=lambda finding: -finding.cost.mean)
+    notes = [f"no collectives are recorded, so only {_listed(looked_at)} was looked at"]
+    if not is_recorded(trace, "waits"):
+        notes.append("how long it waits for other ranks, if there are any, is not known")
+    if steps < FEW_STEPS:
+        found = [_less_sure(finding) for finding in found]
+        notes.insert(0, f"{steps} steps are few: what is seldom may be missing")
     return Answer(
         "found" if found else "nothing",
-        findings=tuple(found),
-        notes=("no collectives are recorded, so only what GPUs do was looked at",),
+        findings=tuple(found[:MOST_FINDINGS]),
+        notes=tuple(notes),
         step_ms=evidence.step_ms,
-        steps=evidence.steps["step"].nunique(),
+        steps=steps,
         ranks=job.ranks,
     )
+
+
+def _told_of_scripts(trace: Trace, evidence: TraceEvidence) -> list[str]:
+    """What a trace tells of what scripts do besides computing."""
+    told = []
+    events = trace.events
+    if (events.loc[events["kind"] == "SPAN", "name"] == INPUT).any():
+        told.append("waiting for input")
+    if is_recorded(trace, "pauses"):
+        told.append("collecting garbage and writing checkpoints")
+    if evidence.steps["ran_ms"].notna().any():
+        told.append("the lack of processors")
+    return told
+
+
+def _listed(parts: Sequence[str]) -> str:
+    """The parts in a sentence."""
+    *first, last = parts
+    return f"{', '.join(first)} and {last}" if first else last
 
 
 def _of_dumps(dumps: hang.Dumps) -> Answer:
@@ -277,16 +313,19 @@ def _missing(trace: Trace, job: JobMetadata) -> Iterator[str]:
     for rank, step in steps[steps.duplicated()].head(1).to_numpy().tolist():
         yield f"rank {rank} has step {step} twice, so its steps cannot be told apart"
     if not kinds.isin(COLLECTIVES).any():
-        unknown = next(
-            (fact for fact in ("waits", "collectives") if not is_recorded(trace, fact)), ""
-        )
-        yield _in_a_clause(FACTS[unknown].sentence) if unknown else _NO_COLLECTIVES
+        yield _says_no_collectives(trace)
     elif len(job.ranks) > 1 and events.loc[kinds == "NEGOTIATE", "rank"].nunique() < len(job.ranks):
         yield "not every rank's announcements are in the trace, so nobody can tell who was late"
     if unseen := _unseen_streams(trace):
         yield unseen
     if job.dropped > MANY_DROPPED * len(events):
         yield f"of the records {job.dropped:,} were dropped, so that {len(events):,} are left"
+
+
+def _says_no_collectives(trace: Trace) -> str:
+    """What is missing where there are none; with nothing else missing, other things can be told."""
+    unknown = next((fact for fact in ("waits", "collectives") if not is_recorded(trace, fact)), "")
+    return _in_a_clause(sentence_of(trace, unknown)) if unknown else _NO_COLLECTIVES
 
 
 def _named(first: Sequence[int], count: int) -> str:

@@ -78,6 +78,11 @@ def evidence_of(names: Sequence[str]) -> tuple[list[str], InferEvents | None]:
     return gaps, used[0].infer_events if len(used) == len({*names}) == 1 else None
 
 
+def infers_events(name: str) -> bool:
+    """Whether the events of a format's files are completed: they are of a training."""
+    return any(each.infer_events is not None for each in FORMATS if name == each.NAME)
+
+
 def names_tensors(names: Collection[str]) -> bool:
     """Whether files of any of these formats say which tensor a collective is about."""
     return any(each.NAMES_TENSORS for each in FORMATS if each.NAME in names)
