@@ -1,15 +1,19 @@
 """Pages of traces that lack what they would show say what is not recorded."""
 
+import numpy as np
 import pytest
 
 from hvdtune.dashboard.critical_path import path_within
 from hvdtune.dashboard.data import RunView, open_run
 from hvdtune.dashboard.evidence import evidence_of
 from hvdtune.dashboard.figures.breakdown import parts_of as parts_of_steps
+from hvdtune.dashboard.figures.phases import phases_figure
+from hvdtune.dashboard.figures.theme import LIGHT
 from hvdtune.dashboard.pages import PAGES
 from hvdtune.dashboard.shell import PageAddress
 from hvdtune.dashboard.tiles import TileWindow
 from hvdtune.timeline import Trace
+from hvdtune.timeline.analysis.metrics.tensors import tensor_table
 from tests.dashboard.test_quantities import shown_on
 from tests.kit.horovod_timeline import STEP_US, write_horovod_timeline
 from tests.kit.synthetic import Training
@@ -72,3 +76,15 @@ def test_a_step_shows_that_a_single_process_waits_for_input(tmp_path):
     shown = evidence_of(run, found)
     assert shown is not None and f"for {STEP_US / 2_000:.2f} of" in shown.text
     assert "1 of 1" in shown_on(run, "/")
+
+
+def test_times_of_a_tensor_are_drawn_as_its_table_says_them():
+    (path, *_) = sorted(KINETO.glob("*rank0*"))
+    both, alone = open_run(KINETO), open_run(path)
+    (name,) = both.tensors
+    (drawn,) = phases_figure(both.trace, name, LIGHT).data
+    (row,) = tensor_table(both.trace).to_dict("records")
+    assert np.median(drawn.x) == pytest.approx(row["communicate_p50_us"] / 1000)
+    assert not phases_figure(alone.trace, name, LIGHT).data
+    assert "Not recorded: " in texts_on(alone, "/tensors")
+    assert "when collectives are under way" in texts_on(alone, "/tensors")

@@ -3,6 +3,7 @@
 import plotly.graph_objects as go
 
 from hvdtune.dashboard.figures.theme import Theme, empty_figure, pattern_of
+from hvdtune.timeline.analysis.metrics.tensors import begins_under_way
 from hvdtune.timeline.analysis.recorded import is_recorded
 from hvdtune.timeline.model.schema import COLLECTIVES
 from hvdtune.timeline.model.trace import Trace
@@ -12,19 +13,22 @@ _PHASES = {
     "queue": (("QUEUE",), "#e69f00", "/"),
     "communicate": (COLLECTIVES, "#009e73", ""),
 }
+# Which of `recorded.FACTS` a trace has to tell.
+_TOLD_BY = {"negotiate": "negotiation", "communicate": "bucket-begins"}
 
 
 def phases_figure(trace: Trace, tensor: str, theme: Theme) -> go.Figure:
     """Histograms over all ranks and operations of the tensor."""
     own = trace.events[trace.events["name"] == tensor]
-    if not is_recorded(trace, "negotiation"):
-        own = own[own["kind"] != "NEGOTIATE"]
     figure = empty_figure(theme, 300)
     for phase, (kinds, colour, pattern) in _PHASES.items():
         rows = own[own["kind"].isin(kinds)]
-        lasted = ((rows["end_ns"] - rows["begin_ns"]) / 1e6).to_numpy()
-        if not len(lasted):
+        if rows.empty or not is_recorded(trace, _TOLD_BY.get(phase, "collectives")):
             continue
+        begin = rows["begin_ns"].to_numpy()
+        if phase == "communicate":
+            begin = begins_under_way(rows, trace.events)
+        lasted = (rows["end_ns"].to_numpy() - begin) / 1e6
         figure.add_trace(
             go.Histogram(
                 name=f"{phase} ({len(lasted)} times)",

@@ -28,7 +28,11 @@ from hvdtune.timeline.analysis.recorded import is_recorded, sentence_of
 
 PATH, TITLE = "/tensors", "Tensors"
 
-_TIMES = {"negotiate_p50_ms": "times of negotiation", "queue_p50_ms": "times in the queue"}
+_TIMES = {
+    "negotiate_p50_ms": "times of negotiation",
+    "queue_p50_ms": "times in the queue",
+    "communicate_p50_ms": "when collectives are under way",
+}
 
 
 def layout(run: RunView, place: PageAddress) -> list[Component]:

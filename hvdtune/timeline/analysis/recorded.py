@@ -143,7 +143,7 @@ FACTS: Mapping[str, Fact] = {
     "bucket-begins": Fact(
         frozenset(),
         f"{_MISSING}when collectives are under way and when they wait for a rank is not known.",
-        frozenset({"exposed_ms", "communicate_ms"}),
+        frozenset({"exposed_ms", "communicate_ms", "communicate_p50_us", "communicate_p95_us"}),
         frozenset({"overlap", "bandwidth"}),
         _has_all_ranks_or_buckets,
     ),

@@ -3,11 +3,12 @@
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from hvdtune.timeline import open_trace
 from hvdtune.timeline.analysis.findings import why
-from hvdtune.timeline.analysis.metrics import breakdown, fusion, stragglers, tensors
+from hvdtune.timeline.analysis.metrics import bandwidth, breakdown, fusion, stragglers, tensors
 from hvdtune.timeline.model.job_metadata import job_metadata_of
 from tests.kit.traces import DATA, KINETO, event, write
 
@@ -83,6 +84,25 @@ def test_what_torch_profiler_does_not_record_is_not_called_nothing() -> None:
     assert "sizes are not recorded" in tensors.sentence(tensors.table(trace.events))
     buckets = fusion.table(trace.events)
     assert buckets[["bytes_p50", "bytes_max"]].isna().all(axis=None)
+
+
+def test_a_collective_of_torch_profiler_is_under_way_when_the_last_rank_has_begun_it() -> None:
+    trace = open_trace(KINETO)
+    lasted_us = bandwidth.bucket_table(trace.events)["lasted_ns"] / 1000
+    alone_us = (trace.events["end_ns"] - trace.events["begin_ns"]) / 1000
+    (row,) = tensors.tensor_table(trace).to_dict("records")
+    assert row["communicate_p50_us"] == pytest.approx(lasted_us.median())
+    assert row["communicate_p95_us"] == pytest.approx(lasted_us.quantile(0.95))
+    # With the wait for the last rank it is what is done from a rank's announcement on.
+    whole_us = alone_us[trace.events["kind"] == "ALLREDUCE"]
+    assert row["communicate_p50_us"] < row["done_p50_us"] == pytest.approx(whole_us.median())
+
+
+def test_when_collectives_of_a_rank_alone_are_under_way_is_not_known() -> None:
+    (first, *_) = sorted(KINETO.glob("*rank0*"))
+    (row,) = tensors.tensor_table(open_trace(first)).to_dict("records")
+    assert np.isnan(row["communicate_p50_us"]) and np.isnan(row["communicate_p95_us"])
+    assert row["done_p50_us"] > 0
 
 
 def test_what_no_model_says_is_not_called_computed_with_one() -> None:

@@ -52,10 +52,11 @@ def _how_many(table: pd.DataFrame) -> str:
     if table["bytes"].isna().all():
         return f"{count}; sizes are not recorded."
     largest = table.sort_values("bytes", na_position="first").iloc[-1]
-    return (
-        f"{count}; the largest is {largest['tensor']} with {sized(largest['bytes'])}, "
-        f"communicated in {largest['communicate_p50_us'] / 1000:,.2f} ms (median)."
-    )
+    largest_of_all = f"the largest is {largest['tensor']} with {sized(largest['bytes'])}"
+    if np.isnan(largest["communicate_p50_us"]):
+        return f"{count}; {largest_of_all}."
+    lasts = f"{largest['communicate_p50_us'] / 1000:,.2f} ms (median)"
+    return f"{count}; {largest_of_all}, communicated in {lasts}."
 
 
 def meaning(name: str) -> str:
@@ -84,7 +85,7 @@ def tensor_table(trace: Trace) -> pd.DataFrame:
     """One row per tensor, over all ranks and occurrences; the most communication in all first.
 
     Times are durations of single occurrences. A bucket's tensors share its time, so communicate
-    is the time of the bucket, and sums over tensors mean nothing.
+    is the time of the bucket, see `begins_under_way`, and sums over tensors mean nothing.
 
     Returns:
         Columns tensor, dtype (and shape, "" where it is not recorded), operation and bytes (of the
@@ -111,7 +112,10 @@ def tensor_table(trace: Trace) -> pd.DataFrame:
     table["bytes"] = table["bytes"].where((table["bytes"] > 0) | ~moves.astype(bool))
     for phase, kinds in _TENSOR_PHASES.items():
         which = of_kinds(events, kinds)
-        begin, end, name = (events[key].to_numpy()[which] for key in ("begin_ns", "end_ns", "name"))
+        rows = events.loc[which, ["rank", "name", "bucket", "begin_ns", "end_ns"]]
+        begin, end, name = (rows[key].to_numpy() for key in ("begin_ns", "end_ns", "name"))
+        if phase == "communicate":
+            begin = begins_under_way(rows, events)
         by_name = pd.Series((end - begin) / 1000).groupby(pd.Series(name, name="name"))
         for percent in (50, 95):
             table[f"{phase}_p{percent}_us"] = by_name.quantile(percent / 100)
@@ -128,6 +132,31 @@ def tensor_table(trace: Trace) -> pd.DataFrame:
     shapes = trace.meta.get("shapes", {})
     dtypes = [str(shapes.get(name, "")) for name in names]
     return as_recorded(trace, table.assign(tensor=names, dtype=dtypes))
+
+
+def begins_under_way(collectives: pd.DataFrame, events: pd.DataFrame) -> Ints:
+    """When each of these events is under way: from the begin of its bucket, where that is known.
+
+    Of programs that record collectives alone, those of a rank begin when it comes to them. They
+    are under way when the last rank has.
+
+    Args:
+        collectives: rows of `events`.
+        events: see `schema.Trace`.
+    """
+    begin = collectives["begin_ns"].to_numpy().copy()
+    buckets = events.loc[of_kinds(events, ("BUCKET",)), ["rank", "bucket", "begin_ns"]]
+    if buckets.empty or not len(begin):
+        return begin
+    numbers = 1 + max(int(rows["bucket"].max()) for rows in (collectives, buckets))
+    keys = [
+        rows["rank"].to_numpy(np.int64) * numbers + rows["bucket"].to_numpy()
+        for rows in (collectives, buckets)
+    ]
+    known, first = _found_in(*keys)
+    begin[known] = np.maximum(begin[known], buckets["begin_ns"].to_numpy()[first])
+    under_way: Ints = np.minimum(begin, collectives["end_ns"].to_numpy())
+    return under_way
 
 
 def _from_announcement(events: pd.DataFrame) -> pd.DataFrame:
