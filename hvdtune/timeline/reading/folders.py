@@ -4,7 +4,7 @@ import contextlib
 import glob
 import os
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Container, Iterable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -119,8 +119,16 @@ def _look_into(folder: Path, found: TraceFiles) -> None:
         seen = [inspect(path, listed=True) for path in paths if path.is_file()]
         if files := [file for file in seen if file.error is None]:
             found.files += files
+            found.notes += _empty_ones(seen, {file.path.suffix for file in files})
             return
     raise UsageError(f"{folder} holds no trace")
+
+
+def _empty_ones(seen: Iterable[InspectedFile], suffixes: Container[str]) -> list[str]:
+    """Sentences on files that would be traces by their names, and may be a rank's."""
+    return [
+        str(file.error) for file in seen if file.kind == "empty" and file.path.suffix in suffixes
+    ]
 
 
 def _tell_of_others(folder: Path, found: TraceFiles) -> None:

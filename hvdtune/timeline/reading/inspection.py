@@ -11,8 +11,10 @@ from hvdtune.timeline.reading.json.source import GZIP_MAGIC, is_archive, opened
 from hvdtune.timeline.reading.sqlite.database import MAGIC as SQLITE_MAGIC
 
 # "recording": a rank's own file; "text": JSON, perhaps packed; "database": SQLite;
-# "pickle": what may be a dump of PyTorch's; "unreadable": see `error`.
-Kind = Literal["recording", "parquet", "archive", "database", "pickle", "text", "unreadable"]
+# "pickle": what may be a dump of PyTorch's; "empty", "unreadable": see `error`.
+Kind = Literal[
+    "recording", "parquet", "archive", "database", "pickle", "text", "empty", "unreadable"
+]
 _START_BYTES: Final = 1 << 12
 _REPORTS: Final = (".nsys-rep", ".qdrep")
 _TEXT_STARTS: Final = (GZIP_MAGIC, b"[", b"{", b"\xef\xbb\xbf")
@@ -46,7 +48,7 @@ def inspect(path: Path, *, listed: bool = False) -> InspectedFile:
     if start.startswith(hvt.MAGIC) or (not start and path.with_name(f"{path.name}.1").exists()):
         return InspectedFile(path, "recording", None, listed)
     if not start:
-        return _refused(path, "the file is empty", listed=listed)
+        return InspectedFile(path, "empty", _error(path, "the file is empty"), listed)
     if start.startswith(parquet.MAGIC):
         return InspectedFile(path, "parquet", None, listed)
     if start.startswith(SQLITE_MAGIC):
@@ -66,6 +68,8 @@ def inspect(path: Path, *, listed: bool = False) -> InspectedFile:
 
 
 def _refused(path: Path, text: str, *, listed: bool) -> InspectedFile:
-    return InspectedFile(
-        path, "unreadable", TraceFormatError(f"{path}: {text}", str(path), 0), listed
-    )
+    return InspectedFile(path, "unreadable", _error(path, text), listed)
+
+
+def _error(path: Path, text: str) -> TraceFormatError:
+    return TraceFormatError(f"{path}: {text}", str(path), 0)

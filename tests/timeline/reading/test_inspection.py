@@ -23,7 +23,7 @@ from tests.kit.traces import event, write
         pytest.param(gzip.compress(b"[]"), "text", id="gzip"),  # whose header holds the time
         (b' \n{"traceEvents":[]}', "text"),
         (b"hello", "text"),
-        (b"", "unreadable"),
+        (b"", "empty"),
     ],
 )
 def test_a_file_is_known_by_its_first_bytes(tmp_path: Path, start: bytes, kind: str) -> None:
@@ -34,6 +34,15 @@ def test_a_file_is_known_by_its_first_bytes(tmp_path: Path, start: bytes, kind: 
 def test_what_only_lies_in_a_folder_has_to_look_like_a_trace(tmp_path: Path) -> None:
     path = rank_files.write(tmp_path / "notes.txt", b"hello")
     assert isinstance(inspect(path, listed=True).error, TraceFormatError)
+
+
+def test_an_empty_file_that_may_be_a_ranks_is_told_of(tmp_path: Path) -> None:
+    write(tmp_path / "t_rank0.json", event("X", 5, dur=2))
+    for name in ("t_rank1.json", "train.log", "__init__.py"):
+        (tmp_path / name).touch()
+    trace = open_trace(tmp_path)
+    assert trace.warnings == [f"{tmp_path / 't_rank1.json'}: the file is empty"]
+    assert [Path(file.path).name for file in trace.files] == ["t_rank0.json"]
 
 
 def test_an_empty_file_with_a_second_segment_is_a_recording(tmp_path: Path) -> None:
