@@ -141,7 +141,7 @@ def page(trace: Trace, answer: Answer, metrics: Mapping[str, MetricTable], title
     """
     body = [f"<h1>{escape(title)}</h1>", f"<p>{escape(answer.headline)}</p>"]
     body += [_finding(number, found) for number, found in enumerate(answer.findings, start=1)]
-    body += [f"<p>{escape(text)}</p>" for text in answer.notes]
+    body += [f"<p>{escape(_capitalized(text))}.</p>" for text in answer.notes]
     body += [f"<p><strong>Warning:</strong> {escape(text)}</p>" for text in trace.warnings]
     body.append(_picture(metrics["breakdown"].table))
     for name, metric in metrics.items():
@@ -161,9 +161,13 @@ def page(trace: Trace, answer: Answer, metrics: Mapping[str, MetricTable], title
     )
 
 
+def _capitalized(text: str) -> str:
+    return text[:1].upper() + text[1:]
+
+
 def _finding(number: int, found: TraceFinding) -> str:
-    cost, title = found.cost, found.summary[:1].upper() + found.summary[1:]
-    seen = "".join(f"<li>{escape(text)}</li>" for text in found.evidence)
+    cost = found.cost
+    seen = "".join(f"<li>{escape(_capitalized(text))}</li>" for text in found.evidence)
     costs = (
         f"<strong>{cost.mean:.2f} ms per step</strong> [{cost.low:.2f}, {cost.high:.2f}], "
         f"{cost.percent:.1f} %"
@@ -171,9 +175,9 @@ def _finding(number: int, found: TraceFinding) -> str:
         else f"<strong>{found.why_no_cost}</strong>"
     )
     return (
-        f'<div class="finding"><h3>{number}. {escape(title)}</h3>'
+        f'<div class="finding"><h3>{number}. {escape(_capitalized(found.summary))}</h3>'
         f"<p>{costs}; confidence: {found.confidence}; kind: {escape(found.kind)}</p>"
-        f"<ul>{seen}</ul><p><strong>Do:</strong> {escape(found.remedy)}</p></div>"
+        f"<ul>{seen}</ul><p><strong>Do:</strong> {escape(_capitalized(found.remedy))}.</p></div>"
     )
 
 
