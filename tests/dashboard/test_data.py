@@ -174,6 +174,8 @@ def about(path: Path) -> str:
 def test_ranks_are_counted_as_far_as_the_trace_tells(tmp_path):
     old = TRACES / "sagemaker-debugger/smdebug_1e5f8e0c_horovod_timeline_607lines.json"
     assert "'7 of at least 8'" in about(old)
+    ticked = write_horovod_timeline(tmp_path / "ticked.json", 40, [0, 5_000])
+    assert "'at least 2'" in about(ticked)
     page = str(tensors.layout(open_run(old), PageAddress(0, {})))
     assert "88 more tensors were only announced: the trace has no collective of them." in page
     foreign, empty = tmp_path / "foreign.json", tmp_path / "empty.json"

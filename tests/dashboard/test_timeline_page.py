@@ -252,6 +252,18 @@ def test_a_counter_is_drawn_and_told_where_the_mouse_is(browser, tmp_path):
     assert complaints == []
 
 
+def test_one_slice_is_counted_as_one(browser, tmp_path):
+    only = [{"ph": "X", "name": "a", "pid": 3, "tid": 1, "ts": 1, "dur": 5}]
+    (tmp_path / "trace.json").write_text(json.dumps(only))
+    with (
+        served(open_run(tmp_path / "trace.json")) as origin,
+        opened(browser, origin, "/timeline") as (page, complaints),
+    ):
+        page.wait_for_selector("#swimlane[data-tiles]")
+        wait_for_status(page, "1 slice drawn")
+    assert complaints == []
+
+
 def test_lanes_are_pinned_and_folded_and_a_link_keeps_it(timeline):
     page = timeline("/timeline?run=0&from=44000000&to=84000000")
     for key, said in (

@@ -58,6 +58,8 @@
     return low < LEAST_CUT ? "" : cut(low);
   }
 
+  const in_slices = (count) => `${count.toLocaleString("en")} slice${count === 1 ? "" : "s"}`;
+
   const UNITS = [[1e9, "s"], [1e6, "ms"], [1e3, "us"], [1, "ns"]];
   // A time in words, as exact as `step` needs: ns that two such times differ by.
   function in_words(ns, step) {
@@ -86,6 +88,6 @@
   }
 
   window.hvdtuneDrawing = {
-    ABSENT, COLORS, SIZES, SPAN_COLOR, KIND_COLORS, color_of_name, ink_on, fitted, in_words, read_tile,
+    ABSENT, COLORS, SIZES, SPAN_COLOR, KIND_COLORS, color_of_name, ink_on, fitted, in_slices, in_words, read_tile,
   };
 })();

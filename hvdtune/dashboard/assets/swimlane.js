@@ -3,7 +3,7 @@
 // element (see timeline_view.py), so that a page can have several; timelines.js makes them.
 (function () {
   "use strict";
-  const { ABSENT, in_words, read_tile } = window.hvdtuneDrawing;
+  const { ABSENT, in_slices, in_words, read_tile } = window.hvdtuneDrawing;
   const { GUTTER, RULER, BAND, NOTES } = window.hvdtuneDrawing.SIZES;
   const LEAST_NS = 200; // that are in view
 
@@ -167,7 +167,7 @@
     tell_view() {
       const tile = this.tile;
       const what = tile.exact
-        ? tile.slices.toLocaleString("en") + " slices drawn" + (tile.flows_hidden
+        ? in_slices(tile.slices) + " drawn" + (tile.flows_hidden
           ? `; ${tile.flows_hidden.toLocaleString("en")} arrows, which show when you zoom in` : "")
         : "too many slices to tell apart: colours show how busy each lane is; zoom in for slices";
       const counters = tile.counters_hidden
@@ -257,7 +257,7 @@
         .then((rows) => {
           const lines = rows.map((row) => [
             `rank ${row.rank} ${row.lane}`,
-            `${row.busy_ms.toFixed(3)} ms, ${row.percent.toFixed(1)} %, ${row.slices} slices`,
+            `${row.busy_ms.toFixed(3)} ms, ${row.percent.toFixed(1)} %, ${in_slices(row.slices)}`,
           ]);
           this.show_lines(`Totals of ${in_words(to - from)} from ${in_words(from)}`, lines, this.note_form([from, to]));
         })

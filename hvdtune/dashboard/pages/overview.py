@@ -268,10 +268,11 @@ def _rank_card(run: RunView, hosts: Sequence[str]) -> Component:
     size = max(run.job.size, *(rank + 1 for rank in run.ranks))
     where = f"on {len(hosts)} hosts" if len(hosts) > 1 else "on one host"
     # Only hvdtune records how many there were; of others there may be more than are seen.
-    least = "" if run.job.size == size else "at least "
-    return card(
-        "Ranks", f"{len(run.ranks)} of {least}{size}", where if hosts else "host not recorded"
-    )
+    count = f"{len(run.ranks)} of {size}"
+    if run.job.size != size:
+        least = f"at least {size}"
+        count = least if len(run.ranks) == size else f"{len(run.ranks)} of {least}"
+    return card("Ranks", count, where if hosts else "host not recorded")
 
 
 def _names_ranks(run: RunView) -> bool:

@@ -56,7 +56,7 @@ def test_what_has_no_end_is_open_until_the_last_time_of_its_thread():
         ),
         pytest.param(
             [event("B", 1, "a"), event("E", 2, "b")],
-            [("a", 1, 2)], 0, "1 'E' events name another slice", id="of another name"
+            [("a", 1, 2)], 0, "1 'E' event names another slice", id="of another name"
         ),
     ],
 )  # fmt: skip
@@ -92,9 +92,9 @@ def test_every_phase_is_shown(phase):
     ("odd", "said"),
     [
         (event("Z", 1), "a phase that is not known ('Z')"),
-        (event("X", 1, dur=-1), "slices end before they begin ('X')"),
-        ({"ph": "i", "name": "x"}, "events have no time ('i')"),
-        ({"ph": "M", "name": "odd"}, "metadata events are not titles ('odd')"),
+        (event("X", 1, dur=-1), "slice ends before it begins ('X')"),
+        ({"ph": "i", "name": "x"}, "event has no time ('i')"),
+        ({"ph": "M", "name": "odd"}, "metadata event is no title ('odd')"),
     ],
 )
 def test_what_is_not_shown_is_reported(odd, said):

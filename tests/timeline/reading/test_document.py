@@ -76,7 +76,7 @@ def test_values_that_are_no_objects_are_told_and_nothing_else(value):
         assert len(result.table) == 6
         at = text.index(value) if text.startswith(b"[" + value) else text.rindex(value)
         assert result.warnings == [
-            f"trace.json: 1 values that are no objects are left out, the first at byte {at}"
+            f"trace.json: 1 value that is no object is left out, the first at byte {at}"
         ]
 
 

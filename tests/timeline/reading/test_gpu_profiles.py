@@ -97,7 +97,7 @@ def test_a_database_of_rocprofv3_is_read(tmp_path: Path) -> None:
         "python3 (4711)",
     }
     (told,) = [text for text in trace.warnings if "rocpd_memory_allocate_1" in text]
-    assert "1 rows" in told
+    assert "1 row of table" in told
 
 
 def test_rows_that_are_not_shown_are_counted(tmp_path: Path) -> None:
@@ -111,7 +111,7 @@ def test_rows_that_are_not_shown_are_counted(tmp_path: Path) -> None:
     )
     trace = open_trace(path)
     assert any("3 rows of table OSRT_API" in text for text in trace.warnings)
-    assert any("1 slices end before they begin" in text for text in trace.warnings)
+    assert any("1 slice ends before it begins" in text for text in trace.warnings)
     (row,) = trace.slices[trace.slices["open"]].to_dict("records")
     assert row["name"] == "never ended"
     assert row["end_ns"] + trace.origin_unix_ns - 10**18 == 10_000_000

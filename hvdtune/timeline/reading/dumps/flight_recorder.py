@@ -10,7 +10,7 @@ import numpy as np
 
 from hvdtune.errors import TraceFormatError
 from hvdtune.timeline.reading.dumps import plain_pickle
-from hvdtune.timeline.reading.json.damage import DamageReport, NoTraceError
+from hvdtune.timeline.reading.json.damage import DamageReport, NoTraceError, Reason
 from hvdtune.timeline.reading.json.parsed import ParsedFile
 from hvdtune.timeline.reading.json.rows import NO_TIME, SliceRows
 from hvdtune.timeline.reading.json.source import Readable
@@ -87,7 +87,8 @@ def parse(path: Path, file: Readable, start: bytes, report: DamageReport) -> Par
         raise NoTraceError(f"{path}: this is no dump of the Flight Recorder", str(path), 0)
     known = [_entry(each) for each in entries]
     whole = [each for each in known if each is not None]
-    report.left_out("X", "entries are damaged", len(known) - len(whole))
+    damaged = Reason("entry is damaged", "entries are damaged")
+    report.left_out("X", damaged, len(known) - len(whole))
     match = _RANK.search(path.name)
     said = {
         "rank": int(match[1]) if match else -1,

@@ -8,13 +8,18 @@ import msgspec
 import numpy as np
 import pyarrow as pa
 
-from hvdtune.timeline.reading.json.damage import DamageReport
+from hvdtune.timeline.reading.json.damage import DamageReport, Reason
 from hvdtune.timeline.reading.json.parsed import ParsedFile
 from hvdtune.timeline.reading.json.rows import NO_TIME, SliceRows
 
 KEY: Final = "nccl_inspector"
 _START: Final = re.compile(rb'\s*\{\s*"header"\s*:\s*\{')
 _OWN: Final = b'"inspector_output_format_version"'
+_DAMAGED: Final = Reason("line is damaged or cut off", "lines are damaged or cut off")
+_OF_OTHERS: Final = Reason(
+    "line tells of sends, receives or of the log itself, not shown",
+    "lines tell of sends, receives or of the log itself, not shown",
+)
 _LINES_PER_BATCH: Final = 1 << 14
 _MAX_LINE: Final = 1 << 20
 _MAX_US: Final = 2**51
@@ -82,7 +87,7 @@ def parse(
         try:
             found = decoder.decode(line)
         except (msgspec.MsgspecError, ValueError, RecursionError):
-            report.left_out("X", "lines are damaged or cut off", where=f"at byte {offset}")
+            report.left_out("X", _DAMAGED, where=f"at byte {offset}")
             continue
         if found.coll_perf is None:
             others += 1
@@ -93,7 +98,7 @@ def parse(
             batch = []
     if batch:
         _add(batch, rows, said)
-    report.left_out("X", "lines tell of sends, receives or of the log itself, not shown", others)
+    report.left_out("X", _OF_OTHERS, others)
     report.problem(
         "it was read by the format that NCCL's source says; no log of a real machine has been "
         "tried with this reader"

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from hvdtune.timeline.model.interning import PairInterner, raise_to
 from hvdtune.timeline.reading.json.batch import MISSING, NUMBERS, EventBatch, EventScanner
 from hvdtune.timeline.reading.json.begin_end_pairing import SCHEMA, Halves
-from hvdtune.timeline.reading.json.damage import DamageReport
+from hvdtune.timeline.reading.json.damage import BACKWARD, DamageReport, Reason
 
 _PAIRS: Final = {"B": "E", "b": "e", "S": "F"}
 _ENDS = frozenset("EeF")
@@ -19,6 +19,13 @@ _ENDS = frozenset("EeF")
 _ALONE = "XCiIRnstfPNODvVcTp()"
 _TITLES = {"process_name", "thread_name"}
 _ARRANGEMENT = {"process_sort_index", "thread_sort_index", "process_labels"}
+_UNKNOWN = Reason(
+    "event is of a phase that is not known", "events are of a phase that is not known"
+)
+_TIMELESS = Reason("event has no time", "events have no time")
+_LENGTHLESS = Reason(
+    "slice has no duration, shown as 0 long", "slices have no duration, shown as 0 long"
+)
 _EXPECTED = np.zeros(256, bool)
 _EXPECTED[[ord(letter) for letter in _ALONE + "BEbeSFM"]] = True
 
@@ -98,18 +105,19 @@ class Assembler:
         timed = batch.at_ns != MISSING
         whole = letters == ord("X")
         backward = whole & (batch.lasted_ns < 0) & (batch.lasted_ns != MISSING)
-        self._tell(letters, ~known, "events are of a phase that is not known")
-        self._tell(letters, known & ~title & ~timed, "events have no time")
-        self._tell(letters, timed & backward, "slices end before they begin")
+        self._tell(letters, ~known, _UNKNOWN)
+        self._tell(letters, known & ~title & ~timed, _TIMELESS)
+        self._tell(letters, timed & backward, BACKWARD)
         lengthless = whole & timed & (batch.lasted_ns == MISSING)
-        self._report.note("slices have no duration, shown as 0 long", int(lengthless.sum()))
+        self._report.note(_LENGTHLESS, int(lengthless.sum()))
         accepted: NDArray[np.bool_] = known & ~title & timed & ~backward
         return accepted
 
-    def _tell(self, letters: NDArray[np.uint8], which: NDArray[np.bool_], reason: str) -> None:
+    def _tell(self, letters: NDArray[np.uint8], which: NDArray[np.bool_], reason: Reason) -> None:
         if which.any():
             for letter, count in enumerate(np.bincount(letters[which]).tolist()):
-                self._report.left_out(chr(letter), f"{reason} ({chr(letter)!r})", count)
+                told = Reason(*(f"{text} ({chr(letter)!r})" for text in reason))
+                self._report.left_out(chr(letter), told, count)
 
     def _count_shown(self, letters: NDArray[np.uint8]) -> None:
         for letter, count in enumerate(np.bincount(letters).tolist()):
@@ -123,7 +131,11 @@ class Assembler:
             if what in _TITLES:
                 self._title(what, pid, tid, batch.args[row].as_py())
             elif what not in _ARRANGEMENT:
-                self._report.left_out("M", f"metadata events are not titles ({what[:40]!r})")
+                named = f"({what[:40]!r})"
+                reason = Reason(
+                    f"metadata event is no title {named}", f"metadata events are not titles {named}"
+                )
+                self._report.left_out("M", reason)
                 continue
             self._report.shown["M"] += 1
 

@@ -8,7 +8,7 @@ import pyarrow.compute as pc
 from numpy.typing import NDArray
 
 from hvdtune.timeline.reading.json.batch import NUMBERS
-from hvdtune.timeline.reading.json.damage import DamageReport
+from hvdtune.timeline.reading.json.damage import DamageReport, Reason
 from hvdtune.timeline.reading.json.text_spans import pair
 
 # One row as it is stored; texts and tracks are numbers. That nothing is null saves Parquet a third
@@ -83,7 +83,11 @@ class Halves:
             self._left = SCHEMA.empty_table()
             begins = np.flatnonzero(is_begin)
             lost = int((~is_begin & (other < 0)).sum())
-            self._report.left_out(self._end, f"{self._end!r} events end what has not begun", lost)
+            reason = Reason(
+                f"{self._end!r} event ends what has not begun",
+                f"{self._end!r} events end what has not begun",
+            )
+            self._report.left_out(self._end, reason, lost)
         slices = self._slices(table, columns, begins, other[begins], last_ns)
         return list(slices.to_batches())
 
@@ -100,7 +104,10 @@ class Halves:
         self._report.shown[self._end] += int(closed.sum())
         names = columns["name"]
         misnamed = closed & (names[ends] != 0) & (names[ends] != names[begins])
-        self._report.note(f"{self._end!r} events name another slice", int(misnamed.sum()))
+        other = Reason(
+            f"{self._end!r} event names another slice", f"{self._end!r} events name another slice"
+        )
+        self._report.note(other, int(misnamed.sum()))
         at, last = columns["begin_ns"], last_ns[columns["track"][begins]]
         slices: Columns = {name: values[begins] for name, values in columns.items()}
         slices["end_ns"] = np.where(closed, at[ends], np.maximum(last, at[begins]))

@@ -9,7 +9,7 @@ from hvdtune.errors import TraceFormatError
 from hvdtune.timeline.reading.json.assemble import Assembler
 from hvdtune.timeline.reading.json.batch import EventScanner, PythonScanner
 from hvdtune.timeline.reading.json.begin_end_pairing import SCHEMA
-from hvdtune.timeline.reading.json.damage import DamageReport, NoTraceError
+from hvdtune.timeline.reading.json.damage import DamageReport, NoTraceError, Reason
 from hvdtune.timeline.reading.json.document import Document
 from hvdtune.timeline.reading.json.parsed import ParsedFile
 from hvdtune.timeline.reading.json.source import TextWindow
@@ -67,14 +67,18 @@ def parse(
     )
 
 
+_SAMPLES = Reason(
+    "sample of a profiler, beside the events, is not shown",
+    "samples of a profiler, beside the events, are not shown",
+)
+
+
 def _leave_out_samples(around: dict[str, Any], report: DamageReport) -> None:
     # A profiler's samples have stacks instead of lengths.
     samples = around.pop("samples", None)
     around.pop("stackFrames", None)
     if isinstance(samples, list):
-        report.left_out(
-            "P", "samples of a profiler, beside the events, are not shown", len(samples)
-        )
+        report.left_out("P", _SAMPLES, len(samples))
 
 
 def new_scanner() -> EventScanner:

@@ -1,6 +1,7 @@
 """What became of the events of one file, and what was wrong with it."""
 
 from collections import Counter
+from typing import NamedTuple
 
 from hvdtune.errors import TraceFormatError
 
@@ -10,6 +11,20 @@ MAX_TOLD = 20
 
 class NoTraceError(TraceFormatError):
     """What was read is sound, or may be, and is something else than a trace."""
+
+
+class Reason(NamedTuple):
+    """What is said of events after their number."""
+
+    one: str
+    several: str
+
+    def of(self, count: int) -> str:
+        """The one that goes with a number."""
+        return self.one if count == 1 else self.several
+
+
+BACKWARD = Reason("slice ends before it begins", "slices end before they begin")
 
 
 class DamageReport:
@@ -27,7 +42,7 @@ class DamageReport:
         self.packing_damaged = False
         self._told: list[str] = []
         self._untold = 0
-        self._reasons: dict[str, tuple[int, str]] = {}
+        self._reasons: dict[Reason, tuple[int, str]] = {}
 
     def problem(self, text: str, offset: int = -1) -> None:
         """Something is wrong; `text` says where."""
@@ -43,14 +58,14 @@ class DamageReport:
         self.packing_damaged = True
         self.problem(text, offset)
 
-    def left_out(self, phase: str, reason: str, count: int = 1, where: str = "") -> None:
+    def left_out(self, phase: str, reason: Reason, count: int = 1, where: str = "") -> None:
         """`count` events of a phase are not shown; `where` is said of the first of a reason."""
         if count:
             self.reported[phase] += count
             so_far, first = self._reasons.get(reason, (0, where))
             self._reasons[reason] = so_far + count, first
 
-    def note(self, reason: str, count: int, where: str = "") -> None:
+    def note(self, reason: Reason, count: int, where: str = "") -> None:
         """`count` events are shown, though something about them is odd."""
         if count:
             so_far, first = self._reasons.get(reason, (0, where))
@@ -74,5 +89,5 @@ class DamageReport:
             told.append(f"{self.path}: {self._untold} more places are damaged")
         for reason, (count, where) in self._reasons.items():
             first = f", the first {where}" if where else ""
-            told.append(f"{self.path}: {count} {reason}{first}")
+            told.append(f"{self.path}: {count} {reason.of(count)}{first}")
         return told

@@ -23,7 +23,7 @@ from hvdtune.timeline.reading.json.batch import (
     nanoseconds,
     number_places,
 )
-from hvdtune.timeline.reading.json.damage import DamageReport
+from hvdtune.timeline.reading.json.damage import DamageReport, Reason
 from hvdtune.timeline.reading.json.source import TextWindow
 
 # What is longer is damage: a bracket or a quote that is missing makes all that follows one value.
@@ -37,6 +37,19 @@ _FIRST = re.compile(rb"\[\s*\{")
 _SEPARATORS = re.compile(rb"[\s,]*")
 _MARK = b"\xef\xbb\xbf"
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?(E[-+]?[0-9]+)?", re.IGNORECASE)
+_NO_OBJECT = Reason(
+    "value that is no object is left out", "values that are no objects are left out"
+)
+_DAMAGED = Reason("event is damaged or cut off", "events are damaged or cut off")
+_WITHOUT_PHASE = Reason(
+    "object without a phase letter is left out", "objects without a phase letter are left out"
+)
+_TIME_IS_NO_NUMBER = Reason(
+    "event is left out whose time is no number", "events are left out whose time is no number"
+)
+_OUT_OF_RANGE = Reason(
+    "event is left out whose time is out of range", "events are left out whose time is out of range"
+)
 _KEYS = (b'"ph"', b'"traceEvents"')
 
 
@@ -243,7 +256,7 @@ class Document:
         if text[used:].lstrip()[:1] not in {",", "]"} or '"ph"' in text[:used]:
             return False
         where = f"at byte {window.offset}"
-        self._report.left_out("?", "values that are no objects are left out", where=where)
+        self._report.left_out("?", _NO_OBJECT, where=where)
         window.at += used
         return True
 
@@ -274,15 +287,15 @@ class Document:
         except _DamagedError as error:
             at = window.offset_of(error.at)
             window.at = begin + error.skip
-            self._report.left_out("?", "events are damaged or cut off")
+            self._report.left_out("?", _DAMAGED)
             self._go_on(f"the event at byte {offset} is damaged at byte {at}", offset)
             return -1
         try:
             row, args = _row(event, window.data[begin : window.at], self._scanner)
-        except _NotAnEventError as reason:
+        except _NotAnEventError as error:
             phase = event.get("ph")
             letter = phase if isinstance(phase, str) and len(phase) == 1 else "?"
-            self._report.left_out(letter, str(reason), where=f"at byte {offset}")
+            self._report.left_out(letter, error.reason, where=f"at byte {offset}")
             return 1
         rows.add(row, args)
         return 1
@@ -366,7 +379,11 @@ class _DamagedError(Exception):
 
 
 class _NotAnEventError(Exception):
-    """An object is no event; the message says of such objects why."""
+    """An object is no event; `reason` says of such objects why."""
+
+    def __init__(self, reason: Reason) -> None:
+        super().__init__(reason.one)
+        self.reason = reason
 
 
 class _Raw(msgspec.Struct):
@@ -376,7 +393,7 @@ class _Raw(msgspec.Struct):
 def _row(event: dict[str, Any], raw: bytes, scanner: EventScanner) -> tuple[tuple[int, ...], str]:
     phase = event.get("ph")
     if not isinstance(phase, str) or len(phase) != 1 or not phase.isascii():
-        raise _NotAnEventError("objects without a phase letter are left out")
+        raise _NotAnEventError(_WITHOUT_PHASE)
     args = event.get("args")
     numbers = [-1] * len(NUMBERS)
     sources = [(args, key, place) for key, place in number_places().items()]
@@ -426,9 +443,9 @@ def _time(value: Any) -> int:
     if value is None:
         return MISSING
     if isinstance(value, bool) or not isinstance(value, int | Decimal | str):
-        raise _NotAnEventError("events are left out whose time is no number")
+        raise _NotAnEventError(_TIME_IS_NO_NUMBER)
     try:
         return nanoseconds(str(value))
     except ValueError:
-        what = "is out of range" if _NUMBER.fullmatch(str(value)) else "is no number"
-        raise _NotAnEventError(f"events are left out whose time {what}") from None
+        is_number = _NUMBER.fullmatch(str(value))
+        raise _NotAnEventError(_OUT_OF_RANGE if is_number else _TIME_IS_NO_NUMBER) from None

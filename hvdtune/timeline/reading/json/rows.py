@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from hvdtune.timeline.reading.json.assemble import Tracks
 from hvdtune.timeline.reading.json.batch import MAX_NS
 from hvdtune.timeline.reading.json.begin_end_pairing import SCHEMA
-from hvdtune.timeline.reading.json.damage import DamageReport
+from hvdtune.timeline.reading.json.damage import BACKWARD, DamageReport, Reason
 from hvdtune.timeline.reading.json.parsed import ParsedFile
 
 NO_TIME: Final = -(2**62)  # what stands for a time that is not known
@@ -102,8 +102,9 @@ class SliceRows:
         begin, end = times_ns
         timed = (np.abs(begin) < MAX_NS) & ((np.abs(end) < MAX_NS) | (end == NO_TIME))
         backward = timed & (end != NO_TIME) & (end < begin)
-        self._report.left_out(phase, "rows have no time", int((~timed).sum()))
-        self._report.left_out(phase, "slices end before they begin", int(backward.sum()))
+        timeless = Reason("row has no time", "rows have no time")
+        self._report.left_out(phase, timeless, int((~timed).sum()))
+        self._report.left_out(phase, BACKWARD, int(backward.sum()))
         kept = timed & ~backward
         is_open = kept & (end == NO_TIME)
         code = self.code(category)

@@ -7,7 +7,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hvdtune.timeline.reading.json.damage import DamageReport
+from hvdtune.timeline.reading.json.damage import DamageReport, Reason
 from hvdtune.timeline.reading.json.rows import NO_TIME, SliceRows
 from hvdtune.timeline.reading.sqlite.database import NumberedTexts, ProfileDatabase
 from hvdtune.timeline.reading.sqlite.ranks import ranks_by_device
@@ -58,7 +58,9 @@ class NsysReader:
         for table, columns in sorted(self._database.columns.items()):
             if "start" in columns and table not in _READ:
                 count = self._database.count(table)
-                self._report.left_out("X", f"rows of table {table} are not shown", count)
+                rest = f"of table {table}"
+                reason = Reason(f"row {rest} is not shown", f"rows {rest} are not shown")
+                self._report.left_out("X", reason, count)
         said: dict[str, Any] = {"ranks": self._ranks_of_processes()}
         host = self._said("TARGET_INFO_SYSTEM_ENV", "Hostname")
         version = self._said("META_DATA_CAPTURE", "PRODUCT_VERSION") or self._said(

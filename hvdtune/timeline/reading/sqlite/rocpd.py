@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from hvdtune.timeline.reading.json.damage import DamageReport
+from hvdtune.timeline.reading.json.damage import DamageReport, Reason
 from hvdtune.timeline.reading.json.rows import NO_TIME, SliceRows
 from hvdtune.timeline.reading.sqlite.database import NumberedTexts, ProfileDatabase
 from hvdtune.timeline.reading.sqlite.ranks import ranks_by_device
@@ -52,7 +52,9 @@ class RocpdReader:
         for table, columns in sorted(self._database.columns.items()):
             if "start" in columns and table not in known and "_info_" not in table:
                 count = self._database.count(table)
-                self._report.left_out("X", f"rows of table {table} are not shown", count)
+                rest = f"of table {table}"
+                reason = Reason(f"row {rest} is not shown", f"rows {rest} are not shown")
+                self._report.left_out("X", reason, count)
         told = {pid: rank for pid, rank in self._ranks.items() if pid in self._devices}
         whole = told and len(told) == len(self._devices)
         said["ranks"] = told if whole else ranks_by_device(self._devices, self._report)
