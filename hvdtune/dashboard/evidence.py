@@ -17,6 +17,7 @@ _ABOUT = {
     "gc-pauses": ("gc_ms", "collects garbage"),
     "checkpoint-pauses": ("checkpoint_ms", "writes checkpoints"),
 }
+_PAUSES = {"pauses", "gc-pauses", "checkpoint-pauses"}
 _BUSY = ("own_ms", "does not wait for operations")
 _BLOCKED = ("blocked_ms", "waits for operations")
 MOST_RANKS = 8  # of whom a sentence tells
@@ -78,7 +79,9 @@ def _typical(run: RunView, found: TraceFinding) -> int:
     else:
         values = stragglers.part(run.steps, "blocked_ms").min(axis=1)
     shows = values > 0
-    # The very largest may be something else.
-    plain = np.quantile(values[shows], 0.95) / 2 if shows.any() else 0.0
+    # Of what is in most steps half of the usual is plain; of pauses the very largest may be
+    # something else.
+    usual = 0.95 if found.kind in _PAUSES else 0.5
+    plain = np.quantile(values[shows], usual) / 2 if shows.any() else 0.0
     lasts = run.step_spans["slowest_ms"].loc[own.index[values >= plain]]
     return int(lasts.sort_values(kind="stable").index[(len(lasts) - 1) // 2])
