@@ -250,6 +250,8 @@ def lanes_of_counters(counters: Counters) -> list[SwimlaneRow]:
 def _labels(threads: pd.DataFrame) -> NDArray[Any]:
     """The names of a rank's threads: their title, and by more where several share that."""
     labels = threads["thread"].astype(str).str.strip()
+    # Horovod's tensors are processes without threads.
+    labels = labels.mask(labels == "", threads["process"].astype(str).str.strip())
     labels = labels.mask(labels == "", "no thread")
     for more in ("process", "tid"):
         shared = labels.groupby(labels).transform("size") > 1

@@ -373,7 +373,7 @@ LOG_COLUMNS: Final = {term.column: term for term in KNOBS if term.column}
 # The knobs that choose how an allreduce goes over the hosts.
 ALLREDUCE_ROUTES: Final = tuple(term.knob for term in KNOBS if term.routes == "allreduce")
 # What only the launcher of a job says to its ranks.
-PLACE: Final = frozenset(
+PLACE: Final[frozenset[str]] = frozenset(
     term.variable for term in VARIABLES if term.alone == _OF_A_PLACE or term.launcher == _TOLD
 )
 # What Horovod's variables ask of the launcher, as options.

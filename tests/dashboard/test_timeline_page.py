@@ -12,6 +12,7 @@ from hvdtune.dashboard.swimlane import Swimlane
 from .conftest import opened, served
 from .synthetic import HOSTILE, training_trace
 
+GUTTER = 196  # pixels left of the lanes, where there is room
 KINETO = Path(__file__).parents[1] / "timeline" / "data" / "kineto"
 
 
@@ -143,7 +144,7 @@ def test_a_click_chooses_a_slice_and_tells_what_it_is(timeline):
         page.evaluate("fetch('/find?run=0&text=layer0.weight&number=4').then(r => r.text())")
     )
     middle = (bucket["begin_ns"] + bucket["end_ns"]) / 2
-    x = box["x"] + 148 + (middle - 53e6) / 13e6 * (box["width"] - 148)
+    x = box["x"] + GUTTER + (middle - 53e6) / 13e6 * (box["width"] - GUTTER)
     page.mouse.click(x, box["y"] + 44 + 5 * 21 + 9)
     wait_for_details(page, "closed because")
     assert "model.layer0.weight" in page.locator("#swimlane-details").inner_text()
@@ -214,13 +215,13 @@ def test_the_overview_moves_the_window_and_draws_another(timeline):
     page = timeline("/timeline?run=0&from=44000000&to=84000000")
     page.wait_for_selector("#swimlane-overview[title*='2 ranks']")
     box = page.locator("#swimlane-overview").bounding_box()
-    scale = (box["width"] - 150) / WHOLE[1]
+    scale = (box["width"] - GUTTER - 2) / WHOLE[1]
     middle = box["y"] + box["height"] / 2
 
     def drag(begin_ns, end_ns, expected):
-        page.mouse.move(box["x"] + 149 + begin_ns * scale, middle)
+        page.mouse.move(box["x"] + GUTTER + 1 + begin_ns * scale, middle)
         page.mouse.down()
-        page.mouse.move(box["x"] + 149 + end_ns * scale, middle, steps=3)
+        page.mouse.move(box["x"] + GUTTER + 1 + end_ns * scale, middle, steps=3)
         page.mouse.up()
         page.wait_for_function(
             """expected => { const query = new URLSearchParams(location.search);

@@ -88,3 +88,14 @@ def test_times_of_a_tensor_are_drawn_as_its_table_says_them():
     assert not phases_figure(alone.trace, name, LIGHT).data
     assert "Not recorded: " in texts_on(alone, "/tensors")
     assert "when collectives are under way" in texts_on(alone, "/tensors")
+
+
+def test_lanes_of_a_timeline_of_horovods_have_the_names_of_tensors(tmp_path):
+    run = open_run(write_horovod_timeline(tmp_path / "trace.json", 40, [0, 5_000]))
+    labels = {lane.label for lane in run.swimlane.lanes}
+    assert set(run.tensors) <= labels and not any("no thread" in label for label in labels)
+
+
+def test_a_trace_of_one_rank_is_not_asked_for_the_steps_of_others():
+    text = texts_on(RunView("run", Training([10.0]).trace()), "/ranks")
+    assert "is of one rank" in text and "mark steps" not in text

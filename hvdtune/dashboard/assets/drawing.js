@@ -6,8 +6,10 @@
     busy: "#0072b2", wait: "#f0e442", negotiate: "#56b4e9", queue: "#b8a1d9",
     pack: "#e69f00", communicate: "#009e73", unpack: "#cc79a7", tensor: "#999999",
   };
-  // In pixels: of what is left of the lanes, above them, and of a lane.
-  const SIZES = { GUTTER: 148, RULER: 34, BAND: 14, NOTES: 18, LANE: 18, COUNTER: 30, FOLDED: 5, ROW: 13, GAP: 3, RANK_GAP: 8 };
+  // In pixels: of what is left of the lanes, above them, and of a lane. Where there is room, names
+  // of tensors fit.
+  const GUTTER = window.innerWidth < 900 ? 148 : 196;
+  const SIZES = { GUTTER, RULER: 34, BAND: 14, NOTES: 18, LANE: 18, COUNTER: 30, FOLDED: 5, ROW: 13, GAP: 3, RANK_GAP: 8 };
   const ABSENT = "this run has no such lane";
   const SPAN_COLOR = "#d55e00";
   // Kinds of slices that only other programs record are like lanes of ours.

@@ -315,8 +315,9 @@ def _clock_card(run: RunView) -> Component:
         return card("Clocks agree to", f"{max(residuals):,.1f} us", "the largest residual of ranks")
     if not (run.trace.slice_count and _names_ranks(run)):
         return card("Clocks", "not known", "the trace tells no ranks apart")
-    alone = len(run.ranks) < 2
-    return card("Clocks", "not aligned", "one rank" if alone else "offsets were not measured")
+    if len(run.ranks) < 2:
+        return card("Clocks", "one", "of the one rank, so there are none to align")
+    return card("Clocks", "not aligned", "offsets were not measured")
 
 
 def _ranks(run: RunView, place: PageAddress) -> Component:

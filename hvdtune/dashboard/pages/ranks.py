@@ -4,7 +4,16 @@ import pandas as pd
 from dash import html
 from dash.development.base_component import Component
 
-from hvdtune.dashboard.blocks import defined, figure, grid, note, nothing, number_columns, section
+from hvdtune.dashboard.blocks import (
+    defined,
+    figure,
+    grid,
+    known_columns,
+    note,
+    nothing,
+    number_columns,
+    section,
+)
 from hvdtune.dashboard.data import RunView
 from hvdtune.dashboard.shell import PageAddress
 from hvdtune.timeline.analysis import arrivals
@@ -78,7 +87,12 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
 
 def _of_fewer(run: RunView) -> Component:
     """What is said where fewer than two ranks have steps."""
-    if run.steps.empty or max(len(run.ranks), run.job.size) < 2:
+    if len(run.steps) and max(len(run.ranks), run.job.size) < 2:
+        return nothing(
+            "This trace is of one rank, so there is no other to compare it with.",
+            "If the job has more, open the folder with the files of all of them.",
+        )
+    if run.steps.empty:
         return nothing(
             "Fewer than two ranks in this trace have steps, so there is no waiting to show.",
             "Open the folder with the files of all ranks, or mark steps: hvd.mark_step()",
@@ -110,6 +124,6 @@ def _of_arrivals(known: Arrivals) -> list[Component]:
                 "this trace does not say.",
                 className="hint",
             ),
-            grid("rank-table", number_columns(rows, _ARRIVAL_HEADERS), rows),
+            grid("rank-table", known_columns(rows, number_columns(rows, _ARRIVAL_HEADERS)), rows),
         ),
     ]

@@ -63,7 +63,7 @@ def sentence(table: pd.DataFrame, link_gbps: float | None = None) -> str:
         return "The trace does not record the bytes of buckets."
     best = table.sort_values("gb_per_s_p50").iloc[-1]
     text = (
-        f"The best is {rated(best['gb_per_s_p50'])}, for {best['operation']} of "
+        f"The best median is {rated(best['gb_per_s_p50'])}, for {best['operation']} of "
         f"{sized(best['from_bytes'])} and more"
     )
     if link_gbps:
