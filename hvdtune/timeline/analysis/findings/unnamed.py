@@ -24,7 +24,7 @@ _ABOUT = {
     "checkpoint_ms": frozenset({"checkpoint-pauses"}),
     "no_processor_ms": frozenset({"oversubscribed"}),
     "gpu_idle_ms": frozenset({"idle-gpus", "slow-elsewhere"}),
-    "wait_ms": OF_RANKS | _OF_NEGOTIATION | {"huge-late-tensor", "exposed-communication"},
+    "wait_ms": OF_RANKS | _OF_NEGOTIATION | {"huge-late-tensor"},
     "negotiate_ms": _OF_NEGOTIATION | {"exposed-communication"},
     "exposed_ms": _OF_BUCKETS,
 }
