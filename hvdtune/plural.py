@@ -1,4 +1,4 @@
-"""Counts with their nouns and sizes with their units, for messages."""
+"""Counts with their nouns, sizes with their units and sentences with their capital letter."""
 
 _UNITS = (("GiB", 2**30), ("MiB", 2**20), ("KiB", 2**10))
 
@@ -27,3 +27,11 @@ def sized(size_bytes: float) -> str:
             units = size_bytes / size
             return f"{units:.0f} {unit}" if units >= 100 else f"{units:.3g} {unit}"
     return counted(round(size_bytes), "byte")
+
+
+def capitalized(text: str) -> str:
+    """A sentence that stands by itself, from one of ours that follows another.
+
+    What begins with a name of the user's, a file's say, stays as it is.
+    """
+    return text[:1].upper() + text[1:]

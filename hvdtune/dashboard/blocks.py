@@ -25,14 +25,6 @@ def spoken(text: str) -> dict[str, Any]:
     return {"aria-label": text}
 
 
-def capitalized(text: str) -> str:
-    """A sentence that stands by itself, from one of ours that follows another.
-
-    What begins with a name of the user's, a file's say, stays as it is.
-    """
-    return text[:1].upper() + text[1:]
-
-
 def section(title: str, *parts: Component | str | None, name: str = "") -> Component:
     """A titled part of a page."""
     kept = [part for part in parts if part is not None]

@@ -19,7 +19,7 @@ from hvdtune.timeline.analysis.arrivals import Arrivals, arrivals_of
 from hvdtune.timeline.analysis.findings import Answer, why
 from hvdtune.timeline.analysis.metrics import breakdown, critical_path, stragglers
 from hvdtune.timeline.analysis.quantities import counts_of, measure
-from hvdtune.timeline.analysis.recorded import is_recorded
+from hvdtune.timeline.analysis.recorded import says_of
 from hvdtune.timeline.analysis.steps import steps_of
 from hvdtune.timeline.model.duplicate_ranks import refuse_two_files_of_a_rank
 from hvdtune.timeline.model.event_table import make_events
@@ -103,8 +103,8 @@ class RunView:
     @_computed_alone
     def critical_steps(self) -> pd.DataFrame:
         """The critical path: of each step the row of its slowest rank, in order of time."""
-        told = is_recorded(self.trace, "waits") and is_recorded(self.trace, "others")
-        rows = critical_path.path_rows(self.steps if told else self.steps.iloc[:0])
+        unknown = says_of(self.trace, "critical_path")
+        rows = critical_path.path_rows(self.steps.iloc[:0] if unknown else self.steps)
         return rows.sort_values("begin_ns", ignore_index=True)
 
     @_computed_alone

@@ -10,7 +10,6 @@ from dash.development.base_component import Component
 from hvdtune.dashboard import timeline_view
 from hvdtune.dashboard.blocks import (
     GRAPH,
-    capitalized,
     defined,
     drawn,
     grid,
@@ -25,7 +24,7 @@ from hvdtune.dashboard.figures.comparison import HEIGHT, parts_figure, times_fig
 from hvdtune.dashboard.figures.theme import theme_of
 from hvdtune.dashboard.runs import Runs
 from hvdtune.dashboard.shell import PageAddress
-from hvdtune.plural import counted
+from hvdtune.plural import capitalized, counted
 from hvdtune.timeline.analysis import compare
 from hvdtune.timeline.analysis.metrics import breakdown
 

@@ -1,6 +1,6 @@
 """How pages tell what a finding costs and how sure it is."""
 
-from hvdtune.dashboard.blocks import capitalized
+from hvdtune.plural import capitalized
 from hvdtune.timeline.analysis.findings import TraceFinding
 
 

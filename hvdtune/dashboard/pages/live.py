@@ -8,7 +8,7 @@ import pandas as pd
 from dash import Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from hvdtune.dashboard.blocks import GRAPH, capitalized, defined, drawn, note, nothing, section
+from hvdtune.dashboard.blocks import GRAPH, defined, drawn, note, nothing, section
 from hvdtune.dashboard.data import RunView
 from hvdtune.dashboard.figures.live import step_times_figure
 from hvdtune.dashboard.figures.theme import theme_of
@@ -16,7 +16,7 @@ from hvdtune.dashboard.live import Snapshot
 from hvdtune.dashboard.pages.finding_words import costs, sure
 from hvdtune.dashboard.runs import Runs
 from hvdtune.dashboard.shell import PageAddress, link
-from hvdtune.plural import counted
+from hvdtune.plural import capitalized, counted
 from hvdtune.timeline.analysis.findings import TraceFinding
 from hvdtune.timeline.analysis.metrics import breakdown
 

@@ -4,7 +4,6 @@ from dash import html
 from dash.development.base_component import Component
 
 from hvdtune.dashboard.blocks import (
-    capitalized,
     figure,
     grid,
     note,
@@ -15,6 +14,7 @@ from hvdtune.dashboard.blocks import (
 from hvdtune.dashboard.data import RunView
 from hvdtune.dashboard.membership import PHASES
 from hvdtune.dashboard.shell import PageAddress
+from hvdtune.plural import capitalized
 
 PATH, TITLE = "/membership", "Membership"
 

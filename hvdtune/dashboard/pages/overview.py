@@ -9,7 +9,6 @@ from dash import html
 from dash.development.base_component import Component
 
 from hvdtune.dashboard.blocks import (
-    capitalized,
     card,
     cards,
     defined,
@@ -27,7 +26,7 @@ from hvdtune.dashboard.evidence import evidence_of
 from hvdtune.dashboard.pages.finding_words import costs, sure
 from hvdtune.dashboard.shell import PageAddress, link
 from hvdtune.dashboard.study import setting_text
-from hvdtune.plural import counted, sized
+from hvdtune.plural import capitalized, counted, sized
 from hvdtune.timeline.analysis.findings import Answer, TraceFinding
 from hvdtune.timeline.analysis.metrics import (
     bandwidth,
@@ -316,7 +315,7 @@ def _clock_card(run: RunView) -> Component:
     if not (run.trace.slice_count and _names_ranks(run)):
         return card("Clocks", "not known", "the trace tells no ranks apart")
     if len(run.ranks) < 2:
-        return card("Clocks", "one", "of the one rank, so there are none to align")
+        return card("Clocks", "one", "that of the only rank: there is none to align it with")
     return card("Clocks", "not aligned", "offsets were not measured")
 
 

@@ -7,12 +7,12 @@ import pandas as pd
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from hvdtune.dashboard.blocks import capitalized, grid, note, nothing, number_columns, section
+from hvdtune.dashboard.blocks import grid, note, nothing, number_columns, section
 from hvdtune.dashboard.data import RunView
 from hvdtune.dashboard.runs import Runs
 from hvdtune.dashboard.shell import PageAddress
 from hvdtune.errors import HvdtuneError
-from hvdtune.plural import counted
+from hvdtune.plural import capitalized, counted
 from hvdtune.timeline.analysis.quantities import QUANTITIES
 from hvdtune.timeline.analysis.query import (
     NEEDS_DUCKDB,
@@ -171,7 +171,7 @@ def register(app: Dash, runs: Runs) -> None:
         try:
             found = query(runs[number].whole_trace, sql or "", LIMITS)
         except HvdtuneError as error:
-            return nothing(f"{str(error)[:1].upper()}{str(error)[1:]}", "Change the query.")
+            return nothing(capitalized(str(error)), "Change the query.")
         return _shown(found)
 
 

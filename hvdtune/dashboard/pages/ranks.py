@@ -25,18 +25,7 @@ from hvdtune.timeline.analysis.recorded import says_of
 
 PATH, TITLE = "/ranks", "Ranks"
 
-_HEADERS = headings(
-    (
-        "rank",
-        "host",
-        "own_ms",
-        "late_percent",
-        "cost_ms_per_step",
-        "reason",
-        "excess_ms",
-        "waited_ms_per_step",
-    )
-)
+_HEADERS = headings(("rank", "host", *stragglers.COLUMNS[1:]))
 _ARRIVAL_HEADERS = headings(
     ("rank", "late_percent", "cost_ms_per_step", "operations", "late_ms"), "arrivals"
 )

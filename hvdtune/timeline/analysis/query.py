@@ -11,6 +11,7 @@ import pandas as pd
 
 from hvdtune.errors import HvdtuneError, UsageError
 from hvdtune.timeline.analysis.metrics.breakdown import apart_from_computing
+from hvdtune.timeline.analysis.query_tables import TABLES
 from hvdtune.timeline.analysis.steps import steps_of
 
 if TYPE_CHECKING:
@@ -21,7 +22,6 @@ NEEDS_DUCKDB: Final = (
 )
 
 
-TABLES: Final = ("slices", "events", "steps")
 # What would change tables; those of a trace only answer.
 _CHANGES: Final = frozenset(("INSERT", "UPDATE", "DELETE", "DROP", "ALTER"))
 # DuckDB says of each column of a table what is known of one in a database, too.

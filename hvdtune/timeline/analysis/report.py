@@ -5,14 +5,14 @@ Names in a trace come from anybody: everything that is not written here is escap
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from html import escape
 from typing import Any
 
 import numpy as np
 import pandas as pd
 
-from hvdtune.plural import sized
+from hvdtune.plural import capitalized, sized
 from hvdtune.timeline.analysis import arrivals
 from hvdtune.timeline.analysis.arrivals import Arrivals, arrivals_of
 from hvdtune.timeline.analysis.compare import TITLES
@@ -97,10 +97,14 @@ def _of_steps(trace: Trace) -> dict[str, MetricTable]:
     told = {name: _told(trace, name, METRICS[name].table(steady)) for name in _OF_STEPS}
     late = stragglers.table(steady, of_streams=breakdown.is_only_of_streams(trace.events, steady))
     told["stragglers"] = _told(trace, "stragglers", late)
+    told["breakdown"] = _marked_steps(trace, steady)
+    return told
+
+
+def _marked_steps(trace: Trace, steady: pd.DataFrame) -> MetricTable:
     steps = breakdown.apart_from_computing(breakdown.of_trace(trace))
     said = f"{breakdown.sentence(steady)}{_not_counted(steps, steady)}"
-    told["breakdown"] = MetricTable(breakdown.TITLE, steps, said)
-    return told
+    return MetricTable(breakdown.TITLE, steps, said)
 
 
 def _of_arrivals(trace: Trace, known: Arrivals) -> dict[str, MetricTable]:
@@ -110,12 +114,10 @@ def _of_arrivals(trace: Trace, known: Arrivals) -> dict[str, MetricTable]:
     said = arrivals.sentence(known)
     told["stragglers"] = MetricTable(stragglers.TITLE, late, said, headings_of="arrivals")
     said = arrivals.sentence_of_steps(known)
-    steps = found_steps(known)
+    told["breakdown"] = MetricTable(breakdown.TITLE, found_steps(known), said)
     if known.has_marks:
-        steady = breakdown.steady_steps(trace)
-        steps = breakdown.apart_from_computing(breakdown.of_trace(trace))
-        said = f"{breakdown.sentence(steady)}{_not_counted(steps, steady)} {said}"
-    told["breakdown"] = MetricTable(breakdown.TITLE, steps, said)
+        marked = _marked_steps(trace, breakdown.steady_steps(trace))
+        told["breakdown"] = replace(marked, summary=f"{marked.summary} {said}")
     return told
 
 
@@ -141,7 +143,7 @@ def page(trace: Trace, answer: Answer, metrics: Mapping[str, MetricTable], title
     """
     body = [f"<h1>{escape(title)}</h1>", f"<p>{escape(answer.headline)}</p>"]
     body += [_finding(number, found) for number, found in enumerate(answer.findings, start=1)]
-    body += [f"<p>{escape(_capitalized(text))}.</p>" for text in answer.notes]
+    body += [f"<p>{escape(capitalized(text))}.</p>" for text in answer.notes]
     body += [f"<p><strong>Warning:</strong> {escape(text)}</p>" for text in trace.warnings]
     body.append(_picture(metrics["breakdown"].table))
     for name, metric in metrics.items():
@@ -161,13 +163,9 @@ def page(trace: Trace, answer: Answer, metrics: Mapping[str, MetricTable], title
     )
 
 
-def _capitalized(text: str) -> str:
-    return text[:1].upper() + text[1:]
-
-
 def _finding(number: int, found: TraceFinding) -> str:
     cost = found.cost
-    seen = "".join(f"<li>{escape(_capitalized(text))}</li>" for text in found.evidence)
+    seen = "".join(f"<li>{escape(capitalized(text))}</li>" for text in found.evidence)
     costs = (
         f"<strong>{cost.mean:.2f} ms per step</strong> [{cost.low:.2f}, {cost.high:.2f}], "
         f"{cost.percent:.1f} %"
@@ -175,9 +173,9 @@ def _finding(number: int, found: TraceFinding) -> str:
         else f"<strong>{found.why_no_cost}</strong>"
     )
     return (
-        f'<div class="finding"><h3>{number}. {escape(_capitalized(found.summary))}</h3>'
+        f'<div class="finding"><h3>{number}. {escape(capitalized(found.summary))}</h3>'
         f"<p>{costs}; confidence: {found.confidence}; kind: {escape(found.kind)}</p>"
-        f"<ul>{seen}</ul><p><strong>Do:</strong> {escape(_capitalized(found.remedy))}.</p></div>"
+        f"<ul>{seen}</ul><p><strong>Do:</strong> {escape(capitalized(found.remedy))}.</p></div>"
     )
 
 

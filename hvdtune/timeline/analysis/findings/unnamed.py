@@ -42,8 +42,9 @@ def note(evidence: TraceEvidence, found: Sequence[TraceFinding]) -> str:
     percent = 100 * left[most] / evidence.step_ms if most else 0.0
     if percent < LEAST_PERCENT:
         return ""
-    off = f"time {OFF_PROCESSOR}"
-    title = off if most == "off_processor_ms" else TITLES[most.removesuffix("_ms")].lower()
+    title = TITLES[most.removesuffix("_ms")].lower()
+    if most == "off_processor_ms":
+        title = f"time {OFF_PROCESSOR}"
     return (
         f"{title} takes {left[most]:.2f} ms of a step ({percent:.0f} %, the mean of all ranks), "
         "and no finding is about it"

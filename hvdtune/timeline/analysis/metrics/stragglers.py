@@ -37,7 +37,7 @@ REASONS = {
     "off_processor_ms": "off the processor",
     "compute_ms": "computing",
 }
-_COLUMNS = (
+COLUMNS = (
     "rank",
     "own_ms",
     "late_percent",
@@ -77,7 +77,7 @@ def table(breakdown: pd.DataFrame, *, of_streams: bool = False) -> pd.DataFrame:
     """
     own = busy_times(breakdown)
     if own.empty:
-        return pd.DataFrame(columns=list(_COLUMNS))
+        return pd.DataFrame(columns=list(COLUMNS))
     parts = {column: part(breakdown, column) for column in REASONS}
     told = knows_computing(breakdown)
     waited, in_buckets = (
@@ -108,7 +108,7 @@ def table(breakdown: pd.DataFrame, *, of_streams: bool = False) -> pd.DataFrame:
                 "waited_ms_per_step": float(waited[rank]),
             }
         )
-    result = pd.DataFrame(rows, columns=list(_COLUMNS))
+    result = pd.DataFrame(rows, columns=list(COLUMNS))
     return result.sort_values("cost_ms_per_step", ascending=False, ignore_index=True)
 
 

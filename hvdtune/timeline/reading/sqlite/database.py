@@ -9,7 +9,7 @@ from typing import Any, Final
 from urllib.parse import quote
 
 from hvdtune.errors import TraceFormatError
-from hvdtune.timeline.reading.json.damage import DamageReport
+from hvdtune.timeline.reading.json.damage import DamageReport, Reason
 
 MAGIC: Final = b"SQLite format 3\0"
 # SQLite may name damaged texts in its errors, which Python then cannot decode.
@@ -155,3 +155,8 @@ def opened_database(path: Path, report: DamageReport) -> Iterator[ProfileDatabas
         yield database
     finally:
         connection.close()
+
+
+def not_shown(table: str) -> Reason:
+    """What is said of the rows of a table that a reader does not show."""
+    return Reason(f"row of table {table} is not shown", f"rows of table {table} are not shown")

@@ -7,9 +7,9 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from hvdtune.timeline.reading.json.damage import DamageReport, Reason
+from hvdtune.timeline.reading.json.damage import DamageReport
 from hvdtune.timeline.reading.json.rows import NO_TIME, SliceRows
-from hvdtune.timeline.reading.sqlite.database import NumberedTexts, ProfileDatabase
+from hvdtune.timeline.reading.sqlite.database import NumberedTexts, ProfileDatabase, not_shown
 from hvdtune.timeline.reading.sqlite.ranks import ranks_by_device
 from hvdtune.timeline.reading.sqlite.tracks import name_tracks, stream_of
 
@@ -58,9 +58,7 @@ class NsysReader:
         for table, columns in sorted(self._database.columns.items()):
             if "start" in columns and table not in _READ:
                 count = self._database.count(table)
-                rest = f"of table {table}"
-                reason = Reason(f"row {rest} is not shown", f"rows {rest} are not shown")
-                self._report.left_out("X", reason, count)
+                self._report.left_out("X", not_shown(table), count)
         said: dict[str, Any] = {"ranks": self._ranks_of_processes()}
         host = self._said("TARGET_INFO_SYSTEM_ENV", "Hostname")
         version = self._said("META_DATA_CAPTURE", "PRODUCT_VERSION") or self._said(

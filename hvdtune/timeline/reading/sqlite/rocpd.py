@@ -6,9 +6,9 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from hvdtune.timeline.reading.json.damage import DamageReport, Reason
+from hvdtune.timeline.reading.json.damage import DamageReport
 from hvdtune.timeline.reading.json.rows import NO_TIME, SliceRows
-from hvdtune.timeline.reading.sqlite.database import NumberedTexts, ProfileDatabase
+from hvdtune.timeline.reading.sqlite.database import NumberedTexts, ProfileDatabase, not_shown
 from hvdtune.timeline.reading.sqlite.ranks import ranks_by_device
 from hvdtune.timeline.reading.sqlite.tracks import name_tracks, stream_of
 
@@ -52,9 +52,7 @@ class RocpdReader:
         for table, columns in sorted(self._database.columns.items()):
             if "start" in columns and table not in known and "_info_" not in table:
                 count = self._database.count(table)
-                rest = f"of table {table}"
-                reason = Reason(f"row {rest} is not shown", f"rows {rest} are not shown")
-                self._report.left_out("X", reason, count)
+                self._report.left_out("X", not_shown(table), count)
         told = {pid: rank for pid, rank in self._ranks.items() if pid in self._devices}
         whole = told and len(told) == len(self._devices)
         said["ranks"] = told if whole else ranks_by_device(self._devices, self._report)
