@@ -192,8 +192,7 @@ def number_columns(rows: pd.DataFrame, headers: dict[str, str]) -> list[dict[str
     for field, header in headers.items():
         column = text_column(field, header)
         if not pd.api.types.is_numeric_dtype(rows[field]):
-            longest = max(map(len, rows[field].astype(str)), default=0)
-            column["minWidth"] = max(column["minWidth"], min(36 + 7 * longest, 240))
+            column |= of_names(rows[field], column["minWidth"])
         if pd.api.types.is_numeric_dtype(rows[field]):
             column |= of_numbers(0 if pd.api.types.is_integer_dtype(rows[field]) else 2)
             if field in _SIZES or field.startswith("bytes_"):
@@ -223,6 +222,21 @@ def text_column(field: str, header: str, aside: int = 0) -> dict[str, Any]:
     longest = max(map(len, header.split()))
     column: dict[str, Any] = {"field": field, "headerName": header, "minWidth": 62 + 8 * longest}
     return column | ({"context": {"aside": aside}} if aside else {})
+
+
+def of_names(names: "pd.Series[Any]", least_px: int, most_px: int = 240) -> dict[str, Any]:
+    """The entries that the definition of a column of texts has besides those of any column.
+
+    A text that does not fit is cut in its middle, since names often begin alike, and can be copied
+    whole.
+
+    Args:
+        least_px: the width, in px, that the column has at least.
+        most_px: the width that long texts ask for at most.
+    """
+    longest = max(map(len, names.astype(str)), default=0)
+    width = max(least_px, min(36 + 7 * longest, most_px))
+    return {"minWidth": width, "cellRenderer": "HvdtuneName"}  # see tables.js
 
 
 def of_sizes() -> dict[str, Any]:

@@ -4,7 +4,7 @@ from typing import Any
 
 import pandas as pd
 
-from hvdtune.dashboard.blocks import of_numbers, of_sizes, of_times, text_column
+from hvdtune.dashboard.blocks import of_names, of_numbers, of_sizes, of_times, text_column
 from hvdtune.dashboard.study import knob_names, knob_text
 from hvdtune.timeline.analysis.metrics import tensors
 
@@ -40,6 +40,7 @@ _ASIDE = {
 _ASIDE |= {f"{phase}_p50_ms": 1 for phase in ("negotiate", "communicate")}
 _ASIDE |= {f"{phase}_p95_ms": 3 for phase in ("negotiate", "queue", "communicate", "done")}
 _ASIDE |= {"queue_p50_ms": 3}
+_MOST_NAME_PX = 220  # leaves room for the sizes on a telephone
 _TRIAL_HEADERS = {
     "trial": "Trial",
     "state": "State",
@@ -53,10 +54,11 @@ _TRIAL_HEADERS = {
 }
 
 
-def tensor_columns() -> list[dict[str, Any]]:
-    """Column definitions of the per-tensor table; the first column names the tensor."""
+def tensor_columns(rows: pd.DataFrame) -> list[dict[str, Any]]:
+    """Column definitions for `tensor_rows`; the first column names the tensor."""
     columns = [_column(field, header) for field, header in _TENSOR_HEADERS.items()]
-    columns[0] |= {"pinned": "left", "minWidth": 160, "tooltipField": "about"}
+    columns[0] |= of_names(rows["tensor"], least_px=160, most_px=_MOST_NAME_PX)
+    columns[0] |= {"pinned": "left", "tooltipField": "about"}
     return columns
 
 

@@ -10,7 +10,7 @@ from hvdtune.timeline.analysis.metrics.bandwidth import rated
 
 from .conftest import settle
 from .studies import write_study
-from .synthetic import training_trace
+from .synthetic import HOSTILE, training_trace
 
 
 def _fields(columns):
@@ -20,7 +20,7 @@ def _fields(columns):
 
 def test_every_tensor_column_has_its_values():
     rows = tensor_rows(tensor_table(training_trace(tensors=4)))
-    assert list(rows.columns) == [*_fields(tensor_columns()), "about"]
+    assert list(rows.columns) == [*_fields(tensor_columns(rows)), "about"]
     assert len(rows) == 4
 
 
@@ -87,3 +87,29 @@ def test_cells_are_written_as_python_writes_them(visit):
     for percent in (900.0, 4_899.57, 123_456.0):
         assert page.evaluate(write, ["hvdtuneChange", percent]) == relative(percent)
     assert page.evaluate(write, ["hvdtuneChange", -25.04]) == "-25.0"
+
+
+_CUT = """(name) => {
+  const cell = [...document.querySelectorAll("[col-id=tensor] .cut")]
+    .find((each) => each.textContent === name);
+  if (!cell) return null;
+  const [head, tail] = cell.children;
+  getSelection().selectAllChildren(cell);
+  return {
+    headIsCut: head.scrollWidth > head.clientWidth,
+    tailFits: tail.scrollWidth <= tail.clientWidth
+      && tail.getBoundingClientRect().right <= cell.getBoundingClientRect().right + 0.5,
+    tail: tail.textContent,
+    copied: getSelection().toString(),
+  };
+}"""
+
+
+def test_a_long_name_is_cut_in_its_middle_and_copied_whole(visit):
+    page = visit("/tensors")
+    page.set_viewport_size({"width": 390, "height": 900})
+    settle(page)
+    cut = page.evaluate(_CUT, HOSTILE)
+    assert cut.pop("tail") == HOSTILE[-12:]
+    assert cut == {"headIsCut": True, "tailFits": True, "copied": HOSTILE}
+    assert page.evaluate(_CUT, "model.layer0.weight")["headIsCut"] is False

@@ -2,6 +2,8 @@
 (function () {
   "use strict";
 
+  const MOST_OF_END = 12; // letters of a name's end that are shown where it is cut
+
   // Columns of the greatest `context.aside` make room first, from the right; those of 0 last, and
   // the first never.
   function columns_that_fit(columns, width) {
@@ -29,6 +31,23 @@
     button.textContent = button.dataset.all
       ? "Show what fits" : `Show ${hidden} more ${hidden === 1 ? "column" : "columns"}`;
   }
+
+  // A text that is cut in its middle where it does not fit: names of one program often begin alike,
+  // and end alike. All of it is in the page, so that it is copied, searched and read aloud whole.
+  const measure = document.createElement("canvas").getContext("2d");
+  const cells = (window.dashAgGridComponentFunctions = window.dashAgGridComponentFunctions || {});
+  cells.HvdtuneName = function (props) {
+    if (props.value === null || props.value === undefined) return null;
+    const text = String(props.value), letters = [...text], make = window.React.createElement;
+    const at = letters.length - Math.min(MOST_OF_END, letters.length >> 1);
+    const end = letters.slice(at).join("");
+    measure.font = `13px ${getComputedStyle(document.body).fontFamily}`; // see --ag-font-size
+    const width = Math.ceil(measure.measureText(end).width) + 1;
+    const title = props.colDef.tooltipField ? undefined : text;
+    const style = { maxWidth: `calc(100% - ${width}px)` };
+    return make("span", { className: "cut", title },
+      make("span", { style }, letters.slice(0, at).join("")), make("span", null, end));
+  };
 
   const known = new WeakSet();
   function prepare(button) {

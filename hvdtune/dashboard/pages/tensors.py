@@ -62,7 +62,7 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
             ),
             grid(
                 "tensor-table",
-                known_columns(rows, tensor_columns()),
+                known_columns(rows, tensor_columns(rows)),
                 rows,
                 getRowId="params.data.tensor",
                 **_chosen(place, rows),
