@@ -5,7 +5,7 @@ whatever the time.
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final
 
 from hvdtune.tuner.space.tune_options import TuneOptions
@@ -23,6 +23,10 @@ _LEAST_WITHOUT_NOISE = 3
 LEAST_TRIALS: Final = 4
 # The half width of a verification's interval, as a share of the gain.
 _SHARE_OF_GAIN = 1 / 2
+# A large gain is verified with fewer pairs than others, since half of each runs under a setting
+# that is so much slower: with so many, where these resolve such a share of the gain.
+_PAIRS_OF_LARGE_GAIN = 10
+_SHARE_OF_LARGE_GAIN = 1 / 4
 
 
 @dataclass(frozen=True)
@@ -92,6 +96,7 @@ def plan_verify(
     one where the script is not to be started again.
     """
     half_width = max(abs(gain) * _SHARE_OF_GAIN, from_percent(options.resolution_percent) / 2.0)
+    options = replace(options, min_verify_pairs=_least_for(options, noise, gain))
     pair_s, launch_s = cost.verify_pair_s * _MARGIN, cost.launch_s * _MARGIN
     least = _least_that_fit(options, pair_s, seconds_left)
     spare_s = seconds_left - least * pair_s
@@ -159,6 +164,12 @@ def trial_pairs(
 def _least_that_fit(options: TuneOptions, pair_s: float, seconds_left: float) -> int:
     fitting = math.floor(min(seconds_left / pair_s, options.min_verify_pairs))
     return max(_short(options), fitting)
+
+
+def _least_for(options: TuneOptions, noise: Noise, gain: float) -> int:
+    shows = gain > 0 and pairs_needed(noise, gain * _SHARE_OF_LARGE_GAIN) <= _PAIRS_OF_LARGE_GAIN
+    fewest = max(_PAIRS_OF_LARGE_GAIN, _short(options))
+    return min(fewest, options.min_verify_pairs) if shows else options.min_verify_pairs
 
 
 def _short(options: TuneOptions) -> int:

@@ -66,11 +66,25 @@ def test_without_time_for_the_usual_pairs_there_are_as_many_as_fit(
     assert by_restarting.pairs >= BY_RESTARTING.min_verify_pairs
 
 
-def test_a_small_gain_is_verified_with_more_pairs() -> None:
-    small = plan_verify(OPTIONS, Noise(0.02, 8), COST, 1000.0, 0.01)
-    large = plan_verify(OPTIONS, Noise(0.02, 8), COST, 1000.0, 0.50)
+def test_a_small_gain_is_verified_with_more_pairs_and_a_large_one_with_fewer() -> None:
+    small, usual, large = (
+        plan_verify(OPTIONS, Noise(0.02, 8), COST, 1000.0, gain) for gain in (0.01, 0.04, 0.50)
+    )
 
-    assert large.pairs == OPTIONS.min_verify_pairs < small.pairs <= OPTIONS.max_verify_pairs
+    assert usual.pairs == OPTIONS.min_verify_pairs < small.pairs <= OPTIONS.max_verify_pairs
+    assert large.looks == (10,)
+    assert large.launches == OPTIONS.max_verify_launches
+
+
+def test_launches_that_are_all_of_the_verification_are_no_fewer_for_a_large_gain() -> None:
+    noise, cost = Noise(0.02, 8), PairCost(pair_s=1.0, launch_s=0.0)
+    plan = plan_verify(BY_RESTARTING, noise, cost, 1000.0, 0.50)
+    assert plan.pairs == BY_RESTARTING.min_verify_pairs
+
+
+def test_what_is_asked_for_is_not_exceeded_for_a_large_gain() -> None:
+    asked = dataclasses.replace(OPTIONS, min_verify_pairs=6, max_verify_pairs=6)
+    assert plan_verify(asked, Noise(0.02, 8), COST, 1000.0, 0.50).pairs == 6
 
 
 def test_the_first_trials_may_cut_the_verification() -> None:
