@@ -14,8 +14,8 @@ from typing import Final
 
 import numpy as np
 
-from studies.tuning.record import DATA
-from studies.tuning.scenarios import SCENARIOS
+from studies.tuning.recordings.record import DATA
+from studies.tuning.recordings.scenarios import SCENARIOS
 
 LENGTHS: Final = (2, 3, 4, 6, 8, 12, 20)
 _GAP_STEPS: Final = 2

@@ -35,9 +35,9 @@ from hvdtune.tuner.stats.posterior import Belief, Posterior, posterior_from
 from hvdtune.tuner.storage.study_reader import read_study
 from hvdtune.tuner.study import Study
 from studies.tuning.offline import grid_of
-from studies.tuning.record import DATA
-from studies.tuning.replay import Cluster
-from studies.tuning.scenarios import SCENARIOS
+from studies.tuning.recordings.record import DATA
+from studies.tuning.recordings.replay import Cluster
+from studies.tuning.recordings.scenarios import SCENARIOS
 from studies.tuning.tuners import TRIALS
 
 FIRST_SEED: Final = 1000

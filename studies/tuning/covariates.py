@@ -22,8 +22,8 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from studies.tuning.record import BLOCK_STEPS, DATA, SETTLE_STEPS
-from studies.tuning.scenarios import SCENARIOS
+from studies.tuning.recordings.record import BLOCK_STEPS, DATA, SETTLE_STEPS
+from studies.tuning.recordings.scenarios import SCENARIOS
 
 PREVIOUS: Final = (1, 2, 4, 8)
 _IN_A_ROW: Final = 4

@@ -35,7 +35,7 @@ from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.storage.pair_log import read_pairs
 from hvdtune.tuner.storage.study_store import PAIRS_FILE, STUDY_FILE, read_study
 from hvdtune.tuner.study import Study
-from studies.tuning.jobs import starter
+from studies.tuning.recordings.jobs import starter
 
 SCENARIO: Final = "many-small"
 TRIALS: Final = 6

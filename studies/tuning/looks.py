@@ -21,11 +21,11 @@ import numpy as np
 from hvdtune.tuner.measure.blocks import orders
 from hvdtune.tuner.stats.confidence_sequence import LEAST_VALUES, interval_at_any_time
 from hvdtune.tuner.stats.estimates import estimate
-from studies.tuning.grid import Grid
 from studies.tuning.offline import grid_of
-from studies.tuning.record import DATA
-from studies.tuning.replay import Cluster
-from studies.tuning.scenarios import SCENARIOS
+from studies.tuning.recordings.grid import Grid
+from studies.tuning.recordings.record import DATA
+from studies.tuning.recordings.replay import Cluster
+from studies.tuning.recordings.scenarios import SCENARIOS
 
 _BLOCK_STEPS = 4
 _SETTLE_STEPS = 2

@@ -26,8 +26,8 @@ from hvdtune.tuner.measure.blocks import Block, Order
 from hvdtune.tuner.measure.pair_runner import PairRunner
 from hvdtune.tuner.storage.pair_log import Pair
 from studies.tuning import offline
-from studies.tuning.record import DATA
-from studies.tuning.scenarios import SCENARIOS
+from studies.tuning.recordings.record import DATA
+from studies.tuning.recordings.scenarios import SCENARIOS
 
 _READ_WITH_OTHERS: Final = ("calibrate", "search")
 

@@ -36,11 +36,11 @@ from typing import Any
 import numpy as np
 
 from hvdtune.core.config.knobs import parse_assignments
-from studies.tuning import synthetic
-from studies.tuning.grid import Grid, load, rebased
-from studies.tuning.record import DATA
-from studies.tuning.replay import LENGTHS
-from studies.tuning.scenarios import SCENARIOS
+from studies.tuning.recordings import synthetic
+from studies.tuning.recordings.grid import Grid, load, rebased
+from studies.tuning.recordings.record import DATA
+from studies.tuning.recordings.replay import LENGTHS
+from studies.tuning.recordings.scenarios import SCENARIOS
 from studies.tuning.tuners import TUNERS, Outcome
 
 _NEAR = math.log(1.01)

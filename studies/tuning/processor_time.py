@@ -24,9 +24,9 @@ from scipy import stats
 from hvdtune.core.config.knobs import Setting
 from hvdtune.core.job.channel import Formed
 from studies.tuning.covariates import cross_fitted, sd, typical
-from studies.tuning.jobs import starter
-from studies.tuning.record import SETTLE_STEPS, Launch
-from studies.tuning.scenarios import SCENARIOS
+from studies.tuning.recordings.jobs import starter
+from studies.tuning.recordings.record import SETTLE_STEPS, Launch
+from studies.tuning.recordings.scenarios import SCENARIOS
 
 OTHERS: Final[tuple[Setting, ...]] = (
     {"cycle_time_ms": 20.0},

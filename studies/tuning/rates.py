@@ -36,12 +36,12 @@ from hvdtune.tuner.search.verification import prove
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.verdict import Verdict
 from hvdtune.tuner.storage.pair_log import PairLog
-from studies.tuning.grid import Grid
-from studies.tuning.jobs import starter
 from studies.tuning.offline import grid_of
-from studies.tuning.record import DATA
-from studies.tuning.replay import Cluster
-from studies.tuning.scenarios import SCENARIOS
+from studies.tuning.recordings.grid import Grid
+from studies.tuning.recordings.jobs import starter
+from studies.tuning.recordings.record import DATA
+from studies.tuning.recordings.replay import Cluster
+from studies.tuning.recordings.scenarios import SCENARIOS
 
 _INJECTED = (("5 % slower", 5.0), ("2 % slower", 2.0))
 _VERIFY_S = 100.0  # left for the verification when it is planned

@@ -31,11 +31,11 @@ from hvdtune.tuner.results.fingerprint import Fingerprint
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.estimates import from_percent
 from hvdtune.tuner.study import Study
-from studies.tuning.grid import Grid
 from studies.tuning.offline import grid_of
-from studies.tuning.record import DATA
-from studies.tuning.replay import Cluster
-from studies.tuning.scenarios import SCENARIOS
+from studies.tuning.recordings.grid import Grid
+from studies.tuning.recordings.record import DATA
+from studies.tuning.recordings.replay import Cluster
+from studies.tuning.recordings.scenarios import SCENARIOS
 from studies.tuning.tuners import TRIALS
 
 FIRST_SEED: Final = 3000

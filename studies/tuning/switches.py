@@ -25,8 +25,8 @@ from hvdtune.core.job.channel import Formed, StepDone
 from hvdtune.errors import HvdtuneError
 from hvdtune.launcher.run import Job
 from hvdtune.tuner.space.search_space import make_space
-from studies.tuning.jobs import starter, tail
-from studies.tuning.scenarios import SCENARIOS
+from studies.tuning.recordings.jobs import starter, tail
+from studies.tuning.recordings.scenarios import SCENARIOS
 
 _Event = TypeVar("_Event")
 _HANG_S = 60.0

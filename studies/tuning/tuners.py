@@ -20,9 +20,9 @@ from hvdtune.tuner.measure.progress import StudyProgress
 from hvdtune.tuner.space.search_space import Space, key_of, make_space
 from hvdtune.tuner.space.tune_options import ONE_RUN, TuneOptions
 from hvdtune.tuner.study import Study
-from studies.tuning.grid import Grid
 from studies.tuning.parameter_manager import WINDOW_STEPS, WINDOWS, ParameterManager
-from studies.tuning.replay import Cluster
+from studies.tuning.recordings.grid import Grid
+from studies.tuning.recordings.replay import Cluster
 
 TRIALS: Final = 40
 READING_STEPS: Final = 50  # of a tuner that measures everything once

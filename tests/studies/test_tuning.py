@@ -8,14 +8,14 @@ import pytest
 
 from hvdtune.core.job.channel import Adopted, Formed, StepDone
 from hvdtune.tuner.space.tune_options import TuneOptions
-from studies.tuning import record, synthetic
-from studies.tuning.grid import Grid, load, rebased
 from studies.tuning.kill import Tally, one_study
 from studies.tuning.offline import HEAD, one, summary
 from studies.tuning.parameter_manager import BOX, ParameterManager
 from studies.tuning.rates import Rates, injected, replayed_verdict
-from studies.tuning.replay import Cluster
-from studies.tuning.smooth import smoothed
+from studies.tuning.recordings import record, synthetic
+from studies.tuning.recordings.grid import Grid, load, rebased
+from studies.tuning.recordings.replay import Cluster
+from studies.tuning.recordings.smooth import smoothed
 from studies.tuning.switches import load as busy
 from studies.tuning.switches import switch
 from studies.tuning.tuners import TUNERS, Outcome

@@ -15,7 +15,7 @@ from typing import Final
 
 from hvdtune.core.config.knobs import Setting, Value
 from hvdtune.core.job.channel import Adopted, Closed, Formed, JobEvent, RankAddress, StepDone
-from studies.tuning.grid import Grid
+from studies.tuning.recordings.grid import Grid
 from tests.kit.virtual_clock import VirtualClock
 
 # Of the trainings whose costs are counted, in steps.

@@ -1,4 +1,4 @@
-"""What the recorded grids are of: four jobs that differ in what limits them, and their settings."""
+"""Jobs that differ in what limits them, and the settings of their grids."""
 
 from __future__ import annotations
 
@@ -82,6 +82,12 @@ def four_huge() -> Iterator[Tensor]:
         yield Tensor(f"fc{index}.weight", (1024, 2048))
 
 
+def two_hundred_small() -> Iterator[Tensor]:
+    """200 tensors of 4 KB."""
+    for index in range(200):
+        yield Tensor(f"layer.{index // 10}.weight{index % 10}", (1024,))
+
+
 SCENARIOS: Final[dict[str, Scenario]] = {
     "many-small": Scenario(
         "1,000 tensors of 1 KB, 2 ranks on a host",
@@ -116,6 +122,16 @@ SCENARIOS: Final[dict[str, Scenario]] = {
         ranks=4,
         hosts=2,
         tensors=lambda: scaled_down(gpt2_small(), 20),
+        together_bytes=32 * KIB,
+        products=20,
+        axes=TWO_HOSTS,
+        rate="1gbit",
+    ),
+    "small-two-hosts": Scenario(
+        "200 tensors of 4 KB, 2 hosts with 2 ranks each, 1 Gbit/s between them",
+        ranks=4,
+        hosts=2,
+        tensors=two_hundred_small,
         together_bytes=32 * KIB,
         products=20,
         axes=TWO_HOSTS,

@@ -17,7 +17,7 @@ from hvdtune.core.config.environment import Config
 from hvdtune.core.gradients.request_batcher import RequestBatcher
 from hvdtune.core.rank import runtime
 from hvdtune.core.rank.collectives import ReduceOp, Reduction, allreduce_request
-from studies.tuning.scenarios import SCENARIOS, Scenario
+from studies.tuning.recordings.scenarios import SCENARIOS, Scenario
 from tests.parallel.netns import Host
 
 _SIDE = 96

@@ -15,7 +15,7 @@ from hvdtune.errors import HvdtuneError
 from hvdtune.launcher.hosts import Host
 from hvdtune.launcher.plan import plan_slots
 from hvdtune.launcher.run import Job, JobOptions, JobPlan
-from studies.tuning.scenarios import SCENARIOS
+from studies.tuning.recordings.scenarios import SCENARIOS
 from tests.parallel import netns
 
 
@@ -29,7 +29,7 @@ class Starter:
         command = (
             sys.executable,
             "-m",
-            "studies.tuning.worker",
+            "studies.tuning.recordings.worker",
             name,
             json.dumps(places),
             *options,

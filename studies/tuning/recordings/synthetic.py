@@ -10,8 +10,8 @@ from typing import Final
 import numpy as np
 
 from hvdtune.core.config.knobs import Setting, Value, default_setting
-from studies.tuning.grid import Grid, Noise
-from studies.tuning.scenarios import KIB, LARGE_TENSORS, TWO_HOSTS, Axes
+from studies.tuning.recordings.grid import Grid, Noise
+from studies.tuning.recordings.scenarios import KIB, LARGE_TENSORS, TWO_HOSTS, Axes
 
 _SERIES: Final = 2000
 _LAUNCHES: Final = 6

@@ -24,7 +24,7 @@ import numpy as np
 
 from hvdtune.core.config.knobs import Setting, Value
 from hvdtune.errors import StudyError
-from studies.tuning.smooth import position, positions, smoothed
+from studies.tuning.recordings.smooth import position, positions, smoothed
 
 _LONGEST_LAG: Final = 5
 _FAR: Final = 0.15

@@ -1,7 +1,7 @@
 """Records an exhaustive grid of settings, each measured against the default in ABBA pairs.
 
-    python -m studies.tuning.record few-huge                # about 10 minutes; goes on where it was
-    python -m studies.tuning.record few-huge --minutes 2    # as far as it comes
+    python -m studies.tuning.recordings.record few-huge    # about 10 minutes; goes on
+    python -m studies.tuning.recordings.record few-huge --minutes 2    # as far as it comes
 
 Writes data/SCENARIO.csv, one row per pair with the time of each step, data/SCENARIO.runs.csv with
 consecutive steps of the default at the start of each launch, and data/SCENARIO.json, what was
@@ -31,8 +31,8 @@ from hvdtune.core.config.knobs import Setting, Value, default_setting
 from hvdtune.core.job.channel import Closed, Formed, StepDone
 from hvdtune.errors import HvdtuneError
 from hvdtune.launcher.run import Job
-from studies.tuning.jobs import Starter, starter, tail
-from studies.tuning.scenarios import SCENARIOS, Scenario
+from studies.tuning.recordings.jobs import Starter, starter, tail
+from studies.tuning.recordings.scenarios import SCENARIOS, Scenario
 
 DATA: Final = Path(__file__).parent / "data"
 SETTLE_STEPS: Final = 2
@@ -69,11 +69,11 @@ def main() -> None:
 
 
 class Launch:
-    """One start of the job; leaving it ends the job."""
+    """One start of the job, under its default if no setting is given; leaving it ends the job."""
 
-    def __init__(self, jobs: Starter, number: int) -> None:
+    def __init__(self, jobs: Starter, number: int, setting: Setting | None = None) -> None:
         self.number = number
-        self.default = default_setting()
+        self.default = setting or default_setting()
         self._job: Job = jobs.start(self.default)
         self._pairs = 0
         self._step_s = 0.0
@@ -88,7 +88,7 @@ class Launch:
         return self
 
     def run(self, steps: int) -> list[int]:
-        """Microseconds of consecutive steps of the default."""
+        """Microseconds of consecutive steps under the setting that it was started with."""
         return [round(max(self._step().durations_ns) / 1e3) for _ in range(steps)]
 
     def __exit__(self, *exception: object) -> None:
