@@ -95,6 +95,7 @@ class LiveRun:
         self._launch_s = 0.0
         self.step_s = 0.0
         self._recent_pairs_s: deque[float] = deque(maxlen=_RECENT_PAIRS)
+        self._pace = 1.0  # what a pair takes, over one in which both settings are the default
         self._host = host or UnwatchedHost()
         self._counts_cpu = "cpu_time" in options.objectives
         self._pids: tuple[int, ...] = ()
@@ -127,7 +128,13 @@ class LiveRun:
     def cost(self, shape: BlockShape) -> PairCost:
         """The median of the latest pairs: a machine shared with others changes its pace."""
         recent = self._recent_pairs_s
-        return PairCost(statistics.median(recent) if recent else shape.pair_s, self._launch_s)
+        pair_s = statistics.median(recent) if recent else shape.pair_s * self._pace
+        return PairCost(pair_s, self._launch_s)
+
+    def expect_pace(self, factor: float) -> None:
+        """What pairs were measured before has the pace of another setting."""
+        self._pace *= factor
+        self._recent_pairs_s = deque((s * factor for s in self._recent_pairs_s), _RECENT_PAIRS)
 
     def check_affordable(self, seconds_left: float, calibrated: int) -> None:
         """Nothing to check: the script was to be run anyway."""

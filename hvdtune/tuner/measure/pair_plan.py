@@ -23,8 +23,9 @@ _LEAST_WITHOUT_NOISE = 3
 LEAST_TRIALS: Final = 4
 # The half width of a verification's interval, as a share of the gain.
 _SHARE_OF_GAIN = 1 / 2
-# A large gain is verified with fewer pairs than others, since half of each runs under a setting
-# that is so much slower: with so many, where these resolve such a share of the gain.
+# A log ratio from which on fewer pairs are a verification, since half of each runs under a setting
+# that is so much slower: so many, where these resolve such a share of the gain.
+_LARGE_GAIN = 0.2
 _PAIRS_OF_LARGE_GAIN = 10
 _SHARE_OF_LARGE_GAIN = 1 / 4
 
@@ -34,17 +35,24 @@ class PairCost:
     """Measured seconds of one pair and of one launch (start to the first block).
 
     A pair of the verification takes `verify_share` times as long: half of it runs under the
-    default, which is slower than what the search compares with.
+    default, which is slower than what the search compares with. One of the race takes `race_share`
+    times as long: what races is about as fast as what is in use, which many a trial is not.
     """
 
     pair_s: float
     launch_s: float
     verify_share: float = 1.0
+    race_share: float = 1.0
 
     @property
     def verify_pair_s(self) -> float:
         """Seconds of one pair of the verification."""
         return self.pair_s * self.verify_share
+
+    @property
+    def race_pair_s(self) -> float:
+        """Seconds of one pair of the race."""
+        return self.pair_s * self.race_share
 
 
 @dataclass(frozen=True)
@@ -133,18 +141,26 @@ def reserve_s(
     cost: PairCost,
     seconds_left: float,
     trials: int = LEAST_TRIALS,
+    gain: float = 0.0,
 ) -> float:
     """Seconds to keep for the race and the verification, after so many trials.
 
     The full protocol if it takes at most half of what is left, else the least that is allowed,
-    which the first trials may cut.
+    which the first trials may cut. `gain` is that of what is in use. A large one needs few pairs,
+    and is worth more proved over launches than increased by more trials: then the full protocol
+    may take all that is left.
     """
-    race_s = (options.race_entrants + 3 * options.race_pairs) * cost.pair_s
-    pairs = _within_limits(options, pairs_needed(noise, from_percent(1.0)))
+    comes_first = gain >= _LARGE_GAIN and trials >= LEAST_TRIALS
+    options = replace(options, min_verify_pairs=_least_for(options, noise, gain))
+    race_s = (options.race_entrants + 3 * options.race_pairs) * cost.race_pair_s
+    half_width = max(gain * _SHARE_OF_GAIN, from_percent(1.0))
+    pairs = _within_limits(options, pairs_needed(noise, half_width))
     full = (race_s + pairs * cost.verify_pair_s + options.verify_launches * cost.launch_s) * _MARGIN
     pairs = _short(options) if trials < LEAST_TRIALS else options.min_verify_pairs
     least = pairs * cost.verify_pair_s * _MARGIN
-    return full if full <= seconds_left / 2 else max(least, min(full, seconds_left / 2))
+    if full <= (seconds_left if comes_first else seconds_left / 2):
+        return full
+    return max(least, min(full, seconds_left / 2))
 
 
 def trial_pairs(
@@ -167,7 +183,9 @@ def _least_that_fit(options: TuneOptions, pair_s: float, seconds_left: float) ->
 
 
 def _least_for(options: TuneOptions, noise: Noise, gain: float) -> int:
-    shows = gain > 0 and pairs_needed(noise, gain * _SHARE_OF_LARGE_GAIN) <= _PAIRS_OF_LARGE_GAIN
+    if gain < _LARGE_GAIN:
+        return options.min_verify_pairs
+    shows = pairs_needed(noise, gain * _SHARE_OF_LARGE_GAIN) <= _PAIRS_OF_LARGE_GAIN
     fewest = max(_PAIRS_OF_LARGE_GAIN, _short(options))
     return min(fewest, options.min_verify_pairs) if shows else options.min_verify_pairs
 

@@ -80,16 +80,20 @@ class PairRunner:
         self.last_failure = last_failure
         self._note_failed = note_failed
         # Of what failed it is not clear which of the two it was: see `_fail`.
-        self._better = None if self.failed else in_use_last(log.pairs)
+        self._better: InUse | None = None
+        if (last := in_use_last(log.pairs)) is not None and not self.failed:
+            self.use(last)
 
     @property
     def in_use(self) -> InUse:
         """What trials are compared with, and the script runs under meanwhile."""
         return self._better or InUse(self.default)
 
-    def use(self, better: InUse) -> None:
-        """Compare trials with this setting from here on."""
+    def use(self, better: InUse | None) -> None:
+        """Compare trials with this setting from here on, with the default if there is none."""
+        before = self.in_use.log_ratio
         self._better = better
+        self.run.expect_pace(math.exp(before - self.in_use.log_ratio))
 
     @property
     def _reads_steps(self) -> bool:
@@ -165,7 +169,7 @@ class PairRunner:
             self._note_failed(setting, reason)
         # Which of the two has failed may not be clear.
         if phase in SEARCH_PHASES and self._better is not None:
-            self._better = None
+            self.use(None)
             self.reporter.uses(None, "trials are compared with the default again")
 
     def _tell_of_repeat(self, count: int, reason: str) -> None:

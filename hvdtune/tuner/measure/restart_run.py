@@ -142,6 +142,9 @@ class RestartRun:
         """The median of the latest pairs, which contain their launches."""
         return PairCost(self._pair_s() or shape.pair_s, launch_s=0.0)
 
+    def expect_pace(self, factor: float) -> None:
+        """Nothing to expect: launches are most of a pair, and none runs under a better setting."""
+
     def check_affordable(self, seconds_left: float, calibrated: int) -> None:
         """Raise StudyError if launches take so long that the time left cannot pay for an answer."""
         likely_s = 2 * self._launch_wall_s

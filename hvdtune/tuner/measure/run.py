@@ -151,6 +151,9 @@ class Run(Protocol):
     def cost(self, shape: BlockShape) -> PairCost:
         """Seconds of pairs and launches: of the latest pairs, or by the shape before the first."""
 
+    def expect_pace(self, factor: float) -> None:
+        """Another setting is in use from here on, under which pairs take so many times as long."""
+
     def check_affordable(self, seconds_left: float, calibrated: int) -> None:
         """Raise StudyError if the time left is too short for an answer.
 

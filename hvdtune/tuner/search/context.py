@@ -1,7 +1,9 @@
 """What the phases of a study share."""
 
 import math
+import statistics
 from dataclasses import dataclass, replace
+from typing import Final
 
 from hvdtune.core.config.knobs import Setting
 from hvdtune.tuner.measure.calibration import Calibration
@@ -10,6 +12,8 @@ from hvdtune.tuner.measure.pair_runner import PairRunner
 from hvdtune.tuner.measure.progress import Reporter
 from hvdtune.tuner.measure.run import Run
 from hvdtune.tuner.space.tune_options import TuneOptions
+
+_RECENT_PAIRS: Final = 9
 
 
 @dataclass(frozen=True)
@@ -41,6 +45,25 @@ class StudyContext:
     @property
     def cost(self) -> PairCost:
         """Seconds that pairs and launches take at the moment."""
-        ahead = self.runner.in_use.log_ratio
-        cost = self.run.cost(self.calibration.shape)
-        return replace(cost, verify_share=(1 + math.exp(ahead)) / 2)
+        shape, in_use = self.calibration.shape, self.runner.in_use
+        cost = self.run.cost(shape)
+        if in_use.setting == self.default:
+            return cost
+        used_pair_s = shape.pair_s * self._step_s_of(in_use.setting) / shape.step_s
+        times_longer = (1 + math.exp(in_use.log_ratio)) / 2
+        return replace(
+            cost,
+            race_share=used_pair_s / cost.pair_s,
+            verify_share=used_pair_s * times_longer / cost.pair_s,
+        )
+
+    def _step_s_of(self, setting: Setting) -> float:
+        """Seconds of a step in the latest pairs with this setting, of which there is one."""
+        found: list[float] = []
+        for pair in reversed(self.runner.log.pairs):
+            if setting in (pair.reference, pair.setting):
+                is_reference = setting == pair.reference
+                found.append(pair.reference_step_ms if is_reference else pair.setting_step_ms)
+            if len(found) == _RECENT_PAIRS:
+                break
+        return statistics.median(found) / 1e3

@@ -104,7 +104,8 @@ def _pairs_for_next(context: StudyContext, store: StudyStore) -> int:
     left_s = context.runner.seconds_left
     cost = context.cost
     trials, noise = store.measured_trials, context.calibration.noise
-    search_s = left_s - reserve_s(context.options, noise, cost, left_s, trials)
+    gain = context.runner.in_use.log_ratio
+    search_s = left_s - reserve_s(context.options, noise, cost, left_s, trials, gain)
     trials_left = context.options.trials - trials
     return trial_pairs(context.options, _trial_noise(context), cost, search_s, trials_left)
 

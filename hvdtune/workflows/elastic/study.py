@@ -218,5 +218,6 @@ def _study(request: ElasticRequest, default: Setting, discovery: Discovery) -> S
         knobs=load_knobs(),
         default=default,
         fingerprint=known,
+        first_settings=[default_setting()],  # what the job has without this user's settings
         host=LocalHost(has_all_ranks=has_all_ranks),
     )

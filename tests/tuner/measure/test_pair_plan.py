@@ -104,6 +104,23 @@ def test_a_slow_default_makes_the_verification_dearer_than_the_search() -> None:
     assert reserve_s(OPTIONS, Noise(0.02, 8), slow, 480.0) == pytest.approx(wanted)
 
 
+def test_a_large_gain_in_use_leaves_the_search_more_of_the_time() -> None:
+    slow = dataclasses.replace(COST, verify_share=2.0)
+    small, large = (
+        reserve_s(OPTIONS, Noise(0.02, 8), slow, 480.0, gain=gain) for gain in (0.05, 0.7)
+    )
+    # 12 pairs of the verification fewer, at twice the price.
+    assert large == pytest.approx(small - 1.1 * 10 * 2.6)
+
+
+def test_a_large_gain_in_use_is_to_be_proved_before_it_is_increased() -> None:
+    full = reserve_s(OPTIONS, Noise(0.02, 8), COST, 480.0, gain=0.7)
+    for left in (full + 1.0, 2 * full - 1.0):
+        assert reserve_s(OPTIONS, Noise(0.02, 8), COST, left, gain=0.7) == full
+        assert reserve_s(OPTIONS, Noise(0.02, 8), COST, left, trials=3, gain=0.7) < full
+    assert reserve_s(OPTIONS, Noise(0.02, 8), COST, full - 1.0, gain=0.7) < full
+
+
 @pytest.mark.parametrize(
     ("seconds", "reserve"),
     [

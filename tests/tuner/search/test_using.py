@@ -35,8 +35,8 @@ class Bed:
         self.messages: list[str] = []
         self._study = Study(self._cluster.start, KNOBS, DEFAULT, hosts=2)
 
-    def tune(self, trials: int = 14) -> Verdict:
-        options = TuneOptions(trials=trials)
+    def tune(self, trials: int = 14, **more: Any) -> Verdict:
+        options = TuneOptions(trials=trials, **more)
         return tune(self._study, self.run_dir, options, self._note, self._cluster.clock).verdict
 
     @property
@@ -177,6 +177,21 @@ def test_a_study_that_is_continued_goes_on_with_what_it_had_in_use(tmp_path: Pat
         )  # fmt: skip
         assert runner(log).in_use == InUse(better, 0.6)
     assert log.pairs[0].search_log_ratio == pytest.approx(0.67)
+
+
+def test_trials_that_are_soon_faster_are_not_counted_at_the_pace_of_a_slow_default(
+    tmp_path: Path,
+) -> None:
+    def eight_times(setting: Setting) -> float:
+        return math.log(8.0) if setting["hierarchical_allreduce"] else 0.0
+
+    # A pair of two slow settings takes 7 s: in the time for the search there would be eight.
+    bed = Bed(tmp_path, Script(gain=eight_times, step_s=0.25))
+    verdict = bed.tune(trials=40, time_budget_s=180.0)
+
+    assert verdict.improved
+    assert verdict.launches >= 3
+    assert len({pair.trial for pair in bed.pairs if pair.phase == "search"}) > 12
 
 
 def runner(log: PairLog) -> PairRunner:
