@@ -14,10 +14,8 @@ from numpy.typing import NDArray
 
 from hvdtune.plural import counted
 from hvdtune.timeline.analysis.metrics import breakdown
-from hvdtune.timeline.model.other_slices import OtherSlices
+from hvdtune.timeline.model.lateness import OPERATION, negotiations, ticks_by_rank
 from hvdtune.timeline.model.trace import Trace
-
-_OPERATION = ["tensor", "seq"]
 
 
 @dataclass(frozen=True)
@@ -59,35 +57,14 @@ def arrivals_of(trace: Trace) -> Arrivals | None:
     announced = events.loc[events["kind"] == "NEGOTIATE", "rank"].nunique()
     if has_steps and announced == events["rank"].nunique():
         return None
-    is_negotiation = events["kind"] == "NEGOTIATE"
-    negotiated = events.loc[is_negotiation, ["name", "seq", "begin_ns", "end_ns"]]
-    negotiated = negotiated.rename(columns={"name": "tensor"}).astype({"tensor": "str"})
-    ticks = _ticks(trace.others, negotiated)
-    ranks = tuple(int(rank) for rank in np.unique(ticks["rank"].to_numpy()))
+    negotiated = negotiations(events)
+    by_rank = ticks_by_rank(negotiated, trace.others)
+    ranks = tuple(int(rank) for rank in by_rank.columns)
     if len(ranks) < 2:
         return None
-    by_rank = ticks.pivot_table(
-        index=_OPERATION, columns="rank", values="tick_ns", aggfunc="max"
-    ).dropna()
     found = _found_steps(negotiated)
     steps = _steps(by_rank, negotiated, found["step_ms"])
     return Arrivals(ranks, len(negotiated), _latest(by_rank), found, steps, has_steps)
-
-
-def _ticks(others: OtherSlices | None, negotiated: pd.DataFrame) -> pd.DataFrame:
-    """The ticks that lie in a negotiation of their tensor: its number, rank, tick_ns."""
-    if others is None:
-        return pd.DataFrame({"rank": np.zeros(0, np.int32)})
-    ticks = others.of_kind("READY")[["rank", "process", "begin_ns"]]
-    ticks = ticks.rename(columns={"process": "tensor", "begin_ns": "tick_ns"})
-    found = pd.merge_asof(
-        ticks.astype({"tensor": "str"}).sort_values("tick_ns"),
-        negotiated.sort_values("begin_ns"),
-        left_on="tick_ns",
-        right_on="begin_ns",
-        by="tensor",
-    )
-    return found[found["tick_ns"] <= found["end_ns"]]
 
 
 def table(arrivals: Arrivals) -> pd.DataFrame:
@@ -189,7 +166,7 @@ def _steps(
 ) -> pd.DataFrame:
     recurring = _recurring(negotiated)
     wanted = recurring.groupby("seq").size()
-    ticks = by_rank.join(recurring.set_index(_OPERATION)[[]], how="inner")
+    ticks = by_rank.join(recurring.set_index(list(OPERATION))[[]], how="inner")
     numbers = ticks.index.get_level_values("seq")
     whole = ticks.groupby(numbers).size().reindex(lengths.index, fill_value=0)
     last = ticks.groupby(numbers).max().reindex(lengths.index[_same(whole, wanted)])

@@ -7,7 +7,7 @@ import msgspec
 import numpy as np
 from numpy.typing import NDArray
 
-from hvdtune.timeline.model.lateness import COLLECTIVE_KEY, lateness
+from hvdtune.timeline.model.lateness import COLLECTIVE_KEY, lateness_of_announcements
 from hvdtune.timeline.model.schema import (
     COLLECTIVES,
     KIND_NAMES,
@@ -100,7 +100,8 @@ def _negotiation_details(trace: HasEvents) -> tuple[NDArray[Any], NDArray[Any]]:
     process_set[where] = [
         f',"process_set":{number}' if number else "" for number in announced["process_set"].tolist()
     ]
-    found = announced.merge(lateness(trace), on=list(COLLECTIVE_KEY), how="left")
+    known_late = lateness_of_announcements(trace)
+    found = announced.merge(known_late, on=list(COLLECTIVE_KEY), how="left")
     known = found["late_ns"].notna()
     ranks, late_ns = (found.loc[known, key].astype("int64") for key in ("last_rank", "late_ns"))
     late[where[known]] = [

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from hvdtune.timeline import load
+from hvdtune.timeline import load, tensor_table
 from hvdtune.timeline.analysis.arrivals import Arrivals, arrivals_of, sentence, table
 from hvdtune.timeline.analysis.findings import Answer, why
 from hvdtune.timeline.model.job_metadata import job_metadata_of
@@ -67,6 +67,27 @@ def test_each_rank_has_its_row(tmp_path):
     assert rows["late_percent"].tolist() == [100.0, 0.0]
     assert rows["operations"].tolist() == [160, 0]
     assert rows.loc[0, "late_ms"] == rows.loc[0, "cost_ms_per_step"] == 4.0
+
+
+def test_the_table_of_tensors_says_of_each_what_ticks_say_of_all(tmp_path):
+    trace = recorded(tmp_path, 40, [100, 5_000, 200])
+    tensors, known = tensor_table(trace), arrivals(trace)
+    assert (tensors["last_rank"] == 1).all() and (tensors["last_rank_percent"] == 100).all()
+    # From the first rank's announcement to the last rank's, in each of its operations.
+    assert tensors["late_p95_us"].to_numpy() == pytest.approx(4_900)
+    assert tensors["late_ms"].to_numpy() == pytest.approx(4.9 * tensors["count"].to_numpy())
+    assert tensors["count"].sum() == table(known)["operations"].sum()
+
+
+def test_the_table_of_tensors_counts_the_operations_of_which_all_ticks_are_there(tmp_path):
+    trace = load(HOROVOD / "horovod_resnet50_np2_sigkill.json.gz")
+    tensors, known = tensor_table(trace), arrivals(trace).known
+    assert tensors["late_ms"].sum() == pytest.approx(known["late_ms"].sum())
+    named = known["last"].groupby("tensor").agg(lambda last: last.mode()[0])
+    assert tensors.loc[tensors["last_rank"] >= 0, "tensor"].isin(named.index).all()
+    for name, last, percent in tensors[["tensor", "last_rank", "last_rank_percent"]].values:
+        assert (last == -1) == (name not in named.index)
+        assert name not in named.index or percent == 100 * (known["last"][name] == last).mean()
 
 
 def test_a_real_timeline_says_of_which_operations_it_knows():
