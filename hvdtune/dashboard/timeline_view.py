@@ -232,6 +232,7 @@ def help_dialog(name: str) -> Component:
             rows(_MEANINGS),
             html.Form(html.Button("Close"), method="dialog"),
         ],
+        tabIndex=-1,
         className="swimlane-help",
         **_part(name, "help"),
         **spoken("Keys and lanes"),

@@ -191,6 +191,21 @@ def test_what_is_looked_for_is_found_and_told_as_text(timeline, text, found):
     assert page.locator("#content img").count() == 0
 
 
+@pytest.mark.parametrize("size", [(1280, 900), (390, 844)])
+def test_the_list_of_keys_begins_at_its_top(timeline, size):
+    page = timeline()
+    page.set_viewport_size(dict(zip(("width", "height"), size, strict=True)))
+    press(page, "?")
+    dialog = page.locator("#swimlane-help[open]")
+    assert dialog.evaluate("dialog => dialog.scrollTop") == 0
+    heading, top = (part.bounding_box()["y"] for part in (dialog.locator("h2").first, dialog))
+    assert 0 <= top <= heading
+    page.keyboard.press("Tab")
+    assert dialog.locator("button").evaluate("button => button === document.activeElement")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("#swimlane-help:not([open])", state="attached")
+
+
 def test_hits_are_counted_and_gone_through_from_the_keyboard(timeline):
     page = timeline()
     press(page, "/")

@@ -115,7 +115,11 @@
 
   function open_help() {
     const help = document.querySelector("[data-part=help]");
-    if (help && !help.open) help.showModal();
+    if (!help || help.open) return;
+    help.showModal();
+    // Else its button, which is its last part, has the focus and was scrolled to.
+    help.focus();
+    help.scrollTop = 0;
   }
   document.addEventListener("click", (event) => { if (event.target.closest("[data-do=keys]")) open_help(); });
   document.addEventListener("keydown", (event) => {
