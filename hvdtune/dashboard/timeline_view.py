@@ -12,7 +12,7 @@ from hvdtune.dashboard.blocks import spoken
 from hvdtune.dashboard.data import RunView
 from hvdtune.dashboard.shell import PageAddress
 from hvdtune.timeline.analysis.metrics import breakdown
-from hvdtune.timeline.analysis.recorded import says_of
+from hvdtune.timeline.analysis.recorded import says_of, with_advice
 
 # What an address keeps; as in lane_order.js and marked_ranges.js.
 MOST_LANES = 50
@@ -203,7 +203,7 @@ def _part(name: str, part: str) -> Any:
 def sentence_of_busy_time(run: RunView) -> str:
     """What of the lanes of busy time is no computing, or why that is not known; "": nothing."""
     unknown = says_of(run.trace, "stragglers") if len(run.steps) else ""
-    return unknown or breakdown.sentence_of_busy_time(run.steps)
+    return with_advice(run.trace, unknown) or breakdown.sentence_of_busy_time(run.steps)
 
 
 def legend() -> Component:

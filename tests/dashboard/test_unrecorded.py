@@ -34,7 +34,7 @@ def texts_on(run: RunView, path: str) -> str:
 @pytest.mark.parametrize("path", ["/", "/ranks", "/timeline", "/tensors", "/fusion"])
 def test_every_page_says_that_collectives_are_not_recorded(profiles, path):
     texts = texts_on(profiles, path)
-    assert "record hvdtune's timeline beside it" in texts
+    assert texts.count("record hvdtune's timeline beside it") == 1
     for claim in ("is the last in", " 0.00 ms", "No tensor was reduced", "Nothing was announced"):
         assert claim not in texts
 
@@ -73,6 +73,7 @@ def test_steps_that_recur_are_there_to_be_compared(tmp_path):
 def test_a_step_shows_that_a_single_process_waits_for_input(tmp_path):
     run = open_run(write_single(tmp_path / "trace.json", STEP_US // 2))
     (found,) = run.answer.findings
+    assert texts_on(run, "/").count("record hvdtune's timeline beside it") == 1
     shown = evidence_of(run, found)
     assert shown is not None and f"for {STEP_US / 2_000:.2f} of" in shown.text
     assert "1 of 1" in shown_on(run, "/")

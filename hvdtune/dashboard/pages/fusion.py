@@ -9,7 +9,7 @@ from hvdtune.dashboard.data import RunView
 from hvdtune.dashboard.shell import PageAddress
 from hvdtune.timeline.analysis.headings import headings
 from hvdtune.timeline.analysis.metrics import bandwidth, cache, cycles, fusion
-from hvdtune.timeline.analysis.recorded import is_recorded, says_of, sentence_of
+from hvdtune.timeline.analysis.recorded import FACTS, is_recorded, says_of, with_advice
 
 PATH, TITLE = "/fusion", "Fusion and cycles"
 
@@ -45,7 +45,7 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
     if not events["kind"].isin(_SHOWN).any():
         return [
             html.H1(TITLE),
-            note(sentence_of(run.trace, "collectives"))
+            note(with_advice(run.trace, FACTS["collectives"].sentence))
             if not is_recorded(run.trace, "collectives")
             else nothing(
                 "Nothing was announced in this trace, and it has no buckets.",

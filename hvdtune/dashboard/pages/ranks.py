@@ -21,7 +21,7 @@ from hvdtune.timeline.analysis.arrivals import Arrivals
 from hvdtune.timeline.analysis.headings import headings
 from hvdtune.timeline.analysis.metrics import breakdown, stragglers
 from hvdtune.timeline.analysis.quantities import in_words
-from hvdtune.timeline.analysis.recorded import says_of
+from hvdtune.timeline.analysis.recorded import says_of, with_advice
 
 PATH, TITLE = "/ranks", "Ranks"
 
@@ -37,7 +37,7 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
     if run.steps["rank"].nunique() < 2:
         return [html.H1(TITLE), _of_fewer(run)]
     if lacking := says_of(run.trace, "stragglers"):
-        return [html.H1(TITLE), note(lacking)]
+        return [html.H1(TITLE), note(with_advice(run.trace, lacking))]
     table = run.late_ranks
     host = pd.Series([run.job.hosts.get(rank, "") for rank in table["rank"]], dtype="str")
     rows = table.assign(host=host.to_numpy())[list(_HEADERS)]

@@ -24,7 +24,7 @@ from hvdtune.dashboard.shell import PageAddress, link
 from hvdtune.dashboard.tables import tensor_columns, tensor_rows
 from hvdtune.plural import counted
 from hvdtune.timeline.analysis.metrics import tensors
-from hvdtune.timeline.analysis.recorded import is_recorded, sentence_of
+from hvdtune.timeline.analysis.recorded import FACTS, is_recorded, with_advice
 
 PATH, TITLE = "/tensors", "Tensors"
 
@@ -41,7 +41,7 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
     if rows.empty:
         return [
             html.H1(TITLE),
-            note(sentence_of(run.trace, "collectives"))
+            note(with_advice(run.trace, FACTS["collectives"].sentence))
             if not is_recorded(run.trace, "collectives")
             else nothing(
                 "No tensor was reduced, gathered or broadcast in this trace.",

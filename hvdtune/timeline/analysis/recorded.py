@@ -28,7 +28,7 @@ class Fact:
         metrics: of `metrics.METRICS`, which then have nothing to say.
         is_told: whether a trace of other formats tells it all the same; None: never.
         unless: the key of `Trace.meta` that says that none of these files does; "": they all do.
-        of_profiler: what is said besides where the recording is torch.profiler's.
+        beside_profiler: whether a timeline of hvdtune's tells it where torch.profiler does not.
     """
 
     formats: frozenset[str]
@@ -37,7 +37,7 @@ class Fact:
     metrics: frozenset[str] = frozenset()
     is_told: Callable[[Trace], bool] | None = None
     unless: str = ""
-    of_profiler: str = ""
+    beside_profiler: bool = False
 
 
 def _communicates(trace: Trace) -> bool:
@@ -73,8 +73,8 @@ def _has_all_ranks_or_buckets(trace: Trace) -> bool:
 
 
 _BESIDE = (
-    "Those of hvdtune and of Horovod are not seen by torch.profiler: record hvdtune's timeline "
-    "beside it (hvdtune run --timeline-filename trace.json ...) and open both."
+    "Collectives of hvdtune and of Horovod are not seen by torch.profiler: record hvdtune's "
+    "timeline beside it (hvdtune run --timeline-filename trace.json ...) and open both."
 )
 _MISSING = "Not all ranks of the job are in this trace, so "
 _OF_WAITS = frozenset({"efficiency", "critical_path"})
@@ -111,7 +111,7 @@ FACTS: Mapping[str, Fact] = {
         "No collectives are recorded in this trace.",
         metrics=frozenset({"bandwidth", "tensors"}),
         is_told=_communicates,
-        of_profiler=_BESIDE,
+        beside_profiler=True,
     ),
     "waits": Fact(
         _OWN,
@@ -131,7 +131,7 @@ FACTS: Mapping[str, Fact] = {
         ),
         _OF_WAITS | {"overlap", "stragglers"},
         _tells_waits,
-        of_profiler=_BESIDE,
+        beside_profiler=True,
     ),
     "others": Fact(
         frozenset(),
@@ -166,18 +166,25 @@ def is_recorded(trace: Trace, fact: str) -> bool:
     return known.is_told is not None and known.is_told(trace)
 
 
-def sentence_of(trace: Trace, fact: str) -> str:
-    """What is said where a trace does not tell this of `FACTS`."""
-    known = FACTS[fact]
-    if known.of_profiler and any(file.format == "kineto" for file in trace.files):
-        return f"{known.sentence} {known.of_profiler}"
-    return known.sentence
+def advice_of(trace: Trace) -> str:
+    """What to record besides, where a recording of torch.profiler lacks it; "": nothing."""
+    if not any(file.format == "kineto" for file in trace.files):
+        return ""
+    lacking = (
+        each.beside_profiler and not is_recorded(trace, fact) for fact, each in FACTS.items()
+    )
+    return _BESIDE if any(lacking) else ""
+
+
+def with_advice(trace: Trace, said: str) -> str:
+    """A sentence on what a trace does not tell, followed by `advice_of`; "" stays as it is."""
+    return f"{said} {advice_of(trace)}".strip() if said else ""
 
 
 def says_of(trace: Trace, metric: str) -> str:
     """What is said in place of a metric of `metrics.METRICS`; "": the trace has what it needs."""
     lacking = (
-        sentence_of(trace, fact)
+        each.sentence
         for fact, each in FACTS.items()
         if metric in each.metrics and not is_recorded(trace, fact)
     )

@@ -64,13 +64,19 @@ def test_ranks_without_recorded_collectives_are_not_said_to_wait_for_nothing(pro
 
 
 def test_ranks_without_recorded_collectives_name_nobody_and_say_what_to_record(profiles):
-    (missing,) = answer(profiles).missing
-    assert "not seen by torch.profiler" in missing and "--timeline-filename" in missing
+    said = answer(profiles)
+    assert said.missing == (
+        "no collectives of the ranks in this trace are recorded, so how long they wait is not "
+        "known",
+    )
+    (note,) = said.notes
+    assert "not seen by torch.profiler" in note and "--timeline-filename" in note
     told = report.measure(profiles)
     for name in ("efficiency", "critical_path", "stragglers", "overlap"):
-        assert told[name].table.empty
-        assert "record hvdtune's timeline beside it" in told[name].summary
-    assert "There was no communication" not in report.page(profiles, answer(profiles), told, "x")
+        assert told[name].table.empty and "how long they wait" in told[name].summary
+    page = report.page(profiles, said, told, "x")
+    assert "There was no communication" not in page
+    assert page.count("timeline beside it") == 1
 
 
 def test_a_profile_alone_without_collectives_is_told_what_does_not_see_them(tmp_path):
@@ -79,8 +85,9 @@ def test_a_profile_alone_without_collectives_is_told_what_does_not_see_them(tmp_
         event("X", n * STEP_US, f"ProfilerStep#{n}", dur=STEP_US, cat="user_annotation")
         for n in range(3, 15)
     )
-    (said,) = answer(open_trace(write(tmp_path / "rank0.json", *rows, deviceProperties=[]))).missing
-    assert said.startswith("no collectives of the ranks in this trace") and "beside it" in said
+    said = answer(open_trace(write(tmp_path / "rank0.json", *rows, deviceProperties=[])))
+    assert said.missing[0].startswith("no collectives of the ranks in this trace")
+    assert "beside it" in said.notes[-1]
 
 
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"

@@ -34,7 +34,7 @@ from hvdtune.timeline.analysis.findings.finding import (
 )
 from hvdtune.timeline.analysis.findings.slow_ranks import UNRECORDED
 from hvdtune.timeline.analysis.metrics import breakdown
-from hvdtune.timeline.analysis.recorded import is_recorded, sentence_of
+from hvdtune.timeline.analysis.recorded import FACTS, advice_of, is_recorded
 from hvdtune.timeline.analysis.steps import steps_of
 from hvdtune.timeline.model.job_metadata import JobMetadata
 from hvdtune.timeline.model.schema import COLLECTIVES, INPUT, WAITS
@@ -124,6 +124,12 @@ def why(trace: Trace, job: JobMetadata, steps: pd.DataFrame | None = None) -> An
         job: what is known of it.
         steps: `breakdown.steady_steps` of the trace, if that has been asked for already.
     """
+    answer = _answer(trace, job, steps)
+    advice = advice_of(trace)
+    return replace(answer, notes=(*answer.notes, _in_a_clause(advice))) if advice else answer
+
+
+def _answer(trace: Trace, job: JobMetadata, steps: pd.DataFrame | None) -> Answer:
     if dumps := hang.dumps_of(trace):
         return _of_dumps(dumps)
     if answers := nccl_reports.answers_of(trace):
@@ -325,7 +331,7 @@ def _missing(trace: Trace, job: JobMetadata) -> Iterator[str]:
 def _says_no_collectives(trace: Trace) -> str:
     """What is missing where there are none; with nothing else missing, other things can be told."""
     unknown = next((fact for fact in ("waits", "collectives") if not is_recorded(trace, fact)), "")
-    return _in_a_clause(sentence_of(trace, unknown)) if unknown else _NO_COLLECTIVES
+    return _in_a_clause(FACTS[unknown].sentence) if unknown else _NO_COLLECTIVES
 
 
 def _named(first: Sequence[int], count: int) -> str:
