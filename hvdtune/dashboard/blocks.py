@@ -44,16 +44,19 @@ def card(title: str, value: str, explanation: str) -> Component:
     )
 
 
-def quantity(key: str, value: float, explanation: str = "") -> Component:
-    """A card of one of `quantities.QUANTITIES`, which leads to its definition."""
+def quantity(key: str, value: float, explanation: str = "", *, ranks: int = 2) -> Component:
+    """A card of one of `quantities.QUANTITIES`, which leads to its definition.
+
+    Args:
+        ranks: over how many the value is a mean, where nothing else explains it.
+    """
+    of_ranks = f"{_without_unit(key)}{', mean of all ranks' if ranks > 1 else ''}"
     about: Any = {"data-quantity": key, "data-value": in_words(key, value)}
     return html.Div(
         [
             html.A(QUANTITIES[key].title, href=f"/definitions#{key}", className="card-title"),
             html.Div(in_words(key, value), className="card-value"),
-            html.Div(
-                explanation or f"{_without_unit(key)}, mean of all ranks", className="card-note"
-            ),
+            html.Div(explanation or of_ranks, className="card-note"),
         ],
         className="card",
         **about,

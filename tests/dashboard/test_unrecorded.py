@@ -97,6 +97,24 @@ def test_lanes_of_a_timeline_of_horovods_have_the_names_of_tensors(tmp_path):
     assert set(run.tensors) <= labels and not any("no thread" in label for label in labels)
 
 
+@pytest.mark.parametrize(
+    "training",
+    [
+        Training([10.0]),
+        Training([4.0], bucket_ms=6.0),
+        Training([10.0], bucket_ms=4.0, asleep_ms=[3.0]),
+        Training([10.0], bucket_ms=4.0, no_processor_ms=[3.0]),
+        Training([10.0], spans={(0, None): [("input", 5.0)]}),
+    ],
+    ids=["even", "communication", "asleep", "without a processor", "input"],
+)
+def test_nothing_is_called_a_mean_of_ranks_or_the_slowest_of_them_where_there_is_one(training):
+    run = RunView("run", training.trace())
+    texts = " ".join(texts_on(run, path) for path in ("/", "/timeline", "/ranks"))
+    for words in ("all ranks", "each rank", "every rank", "Every rank", "slowest rank"):
+        assert words not in texts
+
+
 def test_a_trace_of_one_rank_is_not_asked_for_the_steps_of_others():
     text = texts_on(RunView("run", Training([10.0]).trace()), "/ranks")
     assert "is of one rank" in text and "mark steps" not in text

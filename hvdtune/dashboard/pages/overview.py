@@ -287,11 +287,11 @@ def _step_cards(run: RunView) -> list[Component]:
         return [quantity("step-time", values["step-time"], how)]
     if run.steps.empty:
         return [quantity("step-time", values["step-time"], "the trace marks no steps")]
-    each = run.steps["step_ms"]
+    each, ranks = run.steps["step_ms"], run.steps["rank"].nunique()
     spread = (
         f"mean; 5 to 95 %: {each.quantile(0.05):,.2f} to {each.quantile(0.95):,.2f} ms, "
         f"{counted(run.steps['step'].nunique(), 'step')} of "
-        f"{counted(run.steps['rank'].nunique(), 'rank')}"
+        f"{counted(ranks, 'rank')}"
     )
     shown = ["lost-processor-time"]
     communicates = run.trace.events["kind"].isin(_COMMUNICATION).any()
@@ -301,7 +301,7 @@ def _step_cards(run: RunView) -> list[Component]:
             shown.insert(0, "waiting-for-ranks")
     return [
         quantity("step-time", values["step-time"], spread),
-        *(quantity(key, values[key]) for key in shown),
+        *(quantity(key, values[key], ranks=ranks) for key in shown),
     ]
 
 

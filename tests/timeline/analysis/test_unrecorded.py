@@ -117,6 +117,7 @@ def test_a_single_process_is_one_rank_whose_waits_for_input_are_found(tmp_path):
     (found,) = said.findings
     assert (found.kind, found.summary) == ("slow-input", "rank 0 waits for input")
     assert found.cost.mean == pytest.approx(STEP_US / 2_000)
+    assert found.evidence[0] == f"mean: {STEP_US / 2_000:.2f} ms per step (input)"
     assert "so only waiting for input was looked at" in said.notes[0]
     assert "how long it waits for other ranks, if there are any, is not known" in said.notes
 

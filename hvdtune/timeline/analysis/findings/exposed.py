@@ -32,7 +32,6 @@ def find(evidence: TraceEvidence, found: Sequence[TraceFinding]) -> Iterator[Tra
     waited = [f"{buckets:.2f} ms for buckets"]
     if evidence.knows_negotiation:
         waited.append(f"{negotiation:.2f} ms for their negotiation")
-    of_all = float(evidence.part("blocked_ms").mean())
     in_turn = late > cost.mean / 2
     yield TraceFinding(
         kind="exposed-communication",
@@ -43,13 +42,10 @@ def find(evidence: TraceEvidence, found: Sequence[TraceFinding]) -> Iterator[Tra
         else (
             "the GPUs of all ranks carry out communication that no computing hides"
             if evidence.sees_gpus
-            else "every rank waits for communication that no computing hides"
+            else f"{_who(evidence)} waits for communication that no computing hides"
         ),
         evidence=(
-            f"counted on the rank that waits least in each step: "
-            f"{', '.join(waited)} and {late:.2f} ms for ranks that had not announced yet",
-            f"the mean of all ranks is {of_all:.2f} ms, {100 * of_all / evidence.step_ms:.0f} % of "
-            "a step, since ranks also wait for each other",
+            *_counted_on(evidence, waited, late),
             "in the whole trace: "
             + fusion.sentence(fusion.table(evidence.events)).removesuffix("."),
         ),
@@ -70,6 +66,26 @@ def much(evidence: TraceEvidence) -> str:
     if evidence.job.was_tuned:
         return f"{less}; a study has already looked for a better setting"
     return f"look for a better setting with hvdtune run --trials 40; {less}"
+
+
+def _who(evidence: TraceEvidence) -> str:
+    ranks = evidence.busy.columns
+    return "every rank" if len(ranks) > 1 else f"rank {ranks[0]}"
+
+
+def _counted_on(evidence: TraceEvidence, waited: Sequence[str], late: float) -> Iterator[str]:
+    if evidence.busy.shape[1] == 1:
+        yield f"{' and '.join(waited)} of each step (mean)"
+        return
+    yield (
+        f"counted on the rank that waits least in each step: {', '.join(waited)} and {late:.2f} ms "
+        "for ranks that had not announced yet"
+    )
+    of_all = float(evidence.part("blocked_ms").mean())
+    yield (
+        f"the mean of all ranks is {of_all:.2f} ms, {100 * of_all / evidence.step_ms:.0f} % of a "
+        "step, since ranks also wait for each other"
+    )
 
 
 def _of_least_blocked(evidence: TraceEvidence, part: str) -> float:

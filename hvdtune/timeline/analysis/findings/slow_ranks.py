@@ -170,11 +170,12 @@ def _named_part(
     means = spent.mean(axis=0)
     who = "every rank" if culprit is None and len(ranks) > 1 else f"rank {ranks[culprit or 0]}"
     hit = 100 * float((spent.max(axis=1) > _IS_LONG * evidence.step_ms).mean())
+    means_of = "mean of each rank" if len(ranks) > 1 else "mean"
+    longest = "the slowest rank of each step sets its length: " if len(ranks) > 1 else ""
     evidence_text = [
-        f"mean of each rank: {_per_rank(means, ranks)} ms per step "
+        f"{means_of}: {_per_rank(means, ranks)} ms per step "
         f"({part.column.removesuffix('_ms').replace('_', ' ')})",
-        "the slowest rank of each step sets its length: without that time, steps would be "
-        f"{gone.mean():.2f} ms shorter",
+        f"{longest}without that time, steps would be {gone.mean():.2f} ms shorter",
         f"it takes more than 5 % of the step in {hit:.0f} % of {len(busy):,} steps",
     ]
     if pauses and np.count_nonzero(long):
@@ -502,6 +503,8 @@ def _per_rank(values: Floats, ranks: list[int]) -> str:
     if len(ranks) > 8:
         worst = int(values.argmax())
         return f"rank {ranks[worst]}: {values[worst]:.2f}, the median rank: {np.median(values):.2f}"
+    if len(ranks) == 1:
+        return f"{values[0]:.2f}"
     return ", ".join(f"rank {r}: {v:.2f}" for r, v in zip(ranks, values, strict=True))
 
 

@@ -45,7 +45,8 @@ def note(evidence: TraceEvidence, found: Sequence[TraceFinding]) -> str:
     title = TITLES[most.removesuffix("_ms")].lower()
     if most == "off_processor_ms":
         title = f"time {OFF_PROCESSOR}"
+    over = ", the mean of all ranks" if evidence.busy.shape[1] > 1 else ""
     return (
-        f"{title} takes {left[most]:.2f} ms of a step ({percent:.0f} %, the mean of all ranks), "
+        f"{title} takes {left[most]:.2f} ms of a step ({percent:.0f} %{over}), "
         "and no finding is about it"
     )

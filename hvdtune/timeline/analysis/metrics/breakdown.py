@@ -186,8 +186,9 @@ def sentence_of_busy_time(table: pd.DataFrame) -> str:
     if not told:
         return ""
     busy = float((table["step_ms"] - table["blocked_ms"]).mean())
+    over = "mean of all ranks" if table["rank"].nunique() > 1 else "mean"
     return (
-        f"Of the {busy:.2f} ms per step that a rank is busy (mean of all ranks) it is "
+        f"Of the {busy:.2f} ms per step that a rank is busy ({over}) it is "
         f"{' and '.join(told)}. When in a step is not recorded, so the lanes of busy time do not "
         "tell it from computing."
     )
