@@ -94,6 +94,11 @@ class RunView:
         """See `steps.steps_of`."""
         return steps_of(self.trace)
 
+    @property
+    def steps_are_found(self) -> bool:
+        """Whether none are marked and they were found, which have no parts; see `Arrivals`."""
+        return self.arrivals is not None and not self.arrivals.has_marks
+
     @_computed_alone
     def late_ranks(self) -> pd.DataFrame:
         """See `stragglers.table`."""
@@ -159,7 +164,7 @@ class RunView:
     @_computed_alone
     def swimlane(self) -> Swimlane:
         """The lanes of its timeline."""
-        return Swimlane.of(self.trace)
+        return Swimlane.of(self.trace, self.steps if self.steps_are_found else None)
 
 
 def open_run(path: Path, link_gbps: float | None = None) -> RunView:

@@ -49,7 +49,8 @@ class Swimlane:
     last_ns: int
 
     @classmethod
-    def of(cls, trace: Trace) -> "Swimlane":
+    def of(cls, trace: Trace, found: pd.DataFrame | None = None) -> "Swimlane":
+        """The swimlane of a trace; `found`: see `Marks.of`."""
         lanes = lanes_of(trace.events)
         if not is_recorded(trace, "negotiation"):
             lanes = [lane for lane in lanes if lane.label != "negotiate"]
@@ -64,7 +65,7 @@ class Swimlane:
             ends += [int(track.at_ns[-1]) for track in trace.counters.tracks]
             lanes = sorted([*lanes, *counters], key=lambda lane: lane.rank)
         last = max(ends, default=0)
-        return cls(trace, lanes, Marks.of(trace.events), last + 1)
+        return cls(trace, lanes, Marks.of(trace.events, found), last + 1)
 
     @property
     def slices_drawn(self) -> int:

@@ -186,8 +186,12 @@ class Marks:
     texts: dict[str, list[str]]
 
     @classmethod
-    def of(cls, events: pd.DataFrame) -> "Marks":
-        """The marks of the lowest rank that has any."""
+    def of(cls, events: pd.DataFrame, found: pd.DataFrame | None = None) -> "Marks":
+        """The marks of the lowest rank that has any.
+
+        Args:
+            found: `steps.found_steps` of a trace that marks none.
+        """
         at_ns, texts = {}, {}
         for key, kind in (("steps", "STEP"), ("adopted", "KNOB_ADOPTED"), ("cycles", "CYCLE")):
             rows = events[events["kind"] == kind]
@@ -197,6 +201,9 @@ class Marks:
                 texts[key] = [f"step {number}" for number in rows["seq"]]
             elif kind == "KNOB_ADOPTED":
                 texts[key] = [f"setting: {text}" for text in rows["name"].astype(str)]
+        if found is not None:
+            at_ns["steps"] = found["begin_ns"].to_numpy(np.int64)
+            texts["steps"] = [f"step {number} (found)" for number in found["step"]]
         return cls(at_ns, texts)
 
     def within(self, window: TileWindow) -> dict[str, list[Any]]:

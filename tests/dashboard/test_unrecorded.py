@@ -115,6 +115,19 @@ def test_nothing_is_called_a_mean_of_ranks_or_the_slowest_of_them_where_there_is
         assert words not in texts
 
 
+def test_steps_that_recur_are_marked_as_found(tmp_path):
+    run = open_run(write_horovod_timeline(tmp_path / "trace.json", 40, [0, 5_000]))
+    marks = run.swimlane.marks.within(TileWindow.of(0, run.swimlane.last_ns, 1_000))["steps"]
+    assert marks == [
+        [begin, f"step {step} (found)"]
+        for begin, step in zip(run.steps["begin_ns"], run.steps["step"], strict=True)
+    ]
+    assert "found from the recurrence of tensors" in texts_on(run, "/timeline")
+    recorded = RunView("run", Training([10.0, 13.0]).trace())
+    (first, *_) = recorded.swimlane.marks.texts["steps"]
+    assert first == "step 0" and "recurrence" not in texts_on(recorded, "/timeline")
+
+
 def test_a_trace_of_one_rank_is_not_asked_for_the_steps_of_others():
     text = texts_on(RunView("run", Training([10.0]).trace()), "/ranks")
     assert "is of one rank" in text and "mark steps" not in text

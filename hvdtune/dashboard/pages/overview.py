@@ -86,7 +86,7 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
                 "breakdown", place.run, "Stacked bars, one per rank: the parts of a step in ms", 300
             ),
         )
-        if len(run.steps) and not _has_only_steps(run) and not _were_found(run)
+        if len(run.steps) and not _has_only_steps(run) and not run.steps_are_found
         else html.Span(),
         _ranks(run, place),
         _efficiency(run),
@@ -102,11 +102,6 @@ _COMMUNICATION = ("BUCKET", *WAITS, *COLLECTIVES)
 def _has_only_steps(run: RunView) -> bool:
     """Whether nothing tells what a step is made of."""
     return set(run.trace.events["kind"].unique()) == {"STEP"}
-
-
-def _were_found(run: RunView) -> bool:
-    """Whether its steps were found from the recurrence of tensors, so that they have no parts."""
-    return run.arrivals is not None and not run.arrivals.has_marks
 
 
 def _gpus(run: RunView) -> Component:
@@ -281,8 +276,8 @@ def _names_ranks(run: RunView) -> bool:
 
 def _step_cards(run: RunView) -> list[Component]:
     values = run.quantities
-    if run.arrivals is not None and _were_found(run) and len(run.steps):
-        found = counted(len(run.arrivals.found), "step")
+    if run.steps_are_found and len(run.steps):
+        found = counted(len(run.steps), "step")
         how = f"mean; {found} found from the recurrence of tensors"
         return [quantity("step-time", values["step-time"], how)]
     if run.steps.empty:
@@ -339,7 +334,7 @@ def _busy_times(run: RunView, place: PageAddress) -> list[Component]:
 
 
 def _efficiency(run: RunView) -> Component:
-    if _were_found(run):
+    if run.steps_are_found:
         return html.Span()
     if len(run.steps) and (lacking := says_of(run.trace, "efficiency")):
         return section("Efficiency", note(lacking))

@@ -16,6 +16,10 @@ from hvdtune.plural import counted
 PATH, TITLE = "/timeline", "Timeline"
 
 _NAME = "swimlane"  # of its elements
+_FOUND = (
+    "The trace records no steps: those that are marked above the lanes were found from the "
+    "recurrence of tensors, without the first ones and the unfinished last one."
+)
 
 
 def layout(run: RunView, place: PageAddress) -> list[Component]:
@@ -46,6 +50,7 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
             f"All lanes draw {counted(run.swimlane.slices_drawn, 'slice')}; the trace holds "
             f"{counted(run.trace.slice_count, 'slice')}.",
         ),
+        defined("step-time", _FOUND) if run.steps_are_found and len(run.steps) else html.Span(),
         timeline_view.help_dialog(_NAME),
         section("About this trace", sentences("Warnings", run.trace.warnings))
         if run.trace.warnings
