@@ -115,6 +115,27 @@ def test_nothing_is_called_a_mean_of_ranks_or_the_slowest_of_them_where_there_is
         assert words not in texts
 
 
+@pytest.mark.parametrize(
+    ("hosts", "said"),
+    [
+        pytest.param(("a", "a"), "share its clock", id="one host"),
+        pytest.param(("a", "b"), "offsets were not measured", id="two hosts"),
+        pytest.param(("a", ""), "offsets were not measured", id="one that is not named"),
+        pytest.param((), "offsets were not measured", id="none is named"),
+    ],
+)
+def test_ranks_of_one_host_have_one_clock(tmp_path, hosts, said):
+    write_profiles(tmp_path, hosts=hosts)
+    assert said in texts_on(open_run(tmp_path), "/")
+
+
+def test_what_one_rank_wrote_is_on_its_clock(tmp_path):
+    run = open_run(write_horovod_timeline(tmp_path / "trace.json", 40, [0, 5_000]))
+    assert "that of rank 0, which wrote the timeline" in texts_on(run, "/")
+    (path, *_) = write_profiles(tmp_path)
+    assert "not measured" not in texts_on(open_run(path), "/")
+
+
 def test_steps_that_recur_are_marked_as_found(tmp_path):
     run = open_run(write_horovod_timeline(tmp_path / "trace.json", 40, [0, 5_000]))
     marks = run.swimlane.marks.within(TileWindow.of(0, run.swimlane.last_ns, 1_000))["steps"]

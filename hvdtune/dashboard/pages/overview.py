@@ -311,7 +311,17 @@ def _clock_card(run: RunView) -> Component:
         return card("Clocks", "not known", "the trace tells no ranks apart")
     if len(run.ranks) < 2:
         return card("Clocks", "one", "that of the only rank: there is none to align it with")
+    if {file.format for file in run.trace.files} == {"horovod"}:
+        return card("Clocks", "one", "that of rank 0, which wrote the timeline")
+    if _share_a_host(run):
+        return card("Clocks", "the same", "all ranks name the same host and share its clock")
     return card("Clocks", "not aligned", "offsets were not measured")
+
+
+def _share_a_host(run: RunView) -> bool:
+    """Whether all ranks name one host, and their times are by its time of day."""
+    hosts = {run.job.hosts.get(rank, "") for rank in run.ranks}
+    return len(hosts) == 1 and "" not in hosts and run.trace.origin_unix_ns is not None
 
 
 def _ranks(run: RunView, place: PageAddress) -> Component:

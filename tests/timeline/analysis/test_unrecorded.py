@@ -28,7 +28,9 @@ def answer(trace: Trace) -> Answer:
     return why(trace, job_metadata_of(trace))
 
 
-def write_profiles(folder: Path, steps: Sequence[int] = range(3, 15)) -> list[Path]:
+def write_profiles(
+    folder: Path, steps: Sequence[int] = range(3, 15), hosts: Sequence[str] = ()
+) -> list[Path]:
     """Recordings of torch.profiler of two ranks whose collectives it does not see."""
     paths = []
     for rank in range(2):
@@ -42,7 +44,9 @@ def write_profiles(folder: Path, steps: Sequence[int] = range(3, 15)) -> list[Pa
         ]
         path = folder / f"rank{rank}.json"
         info = {"rank": rank, "world_size": 2, "backend": "gloo"}
-        paths.append(write(path, *rows, distributedInfo=info))
+        around = {"host_name": hosts[rank]} if hosts else {}
+        around |= {"distributedInfo": info, "baseTimeNanoseconds": 0}
+        paths.append(write(path, *rows, **around))
     return paths
 
 
