@@ -91,6 +91,18 @@ def test_times_of_a_tensor_are_drawn_as_its_table_says_them():
     assert "when collectives are under way" in texts_on(alone, "/tensors")
 
 
+@pytest.mark.parametrize("bucket_ms", [0.01, 1.0, 700.0])
+def test_the_phases_of_a_tensor_are_counted_in_the_same_bins(bucket_ms):
+    trace = Training([10.0, 13.0], bucket_ms=bucket_ms, noise_ms=0.3).trace()
+    name, *_ = tensor_table(trace)["tensor"]
+    series = phases_figure(trace, name, LIGHT).data
+    assert len(series) > 1
+    (bins,) = {(each.xbins.start, each.xbins.end, each.xbins.size) for each in series}
+    start, end, size = bins
+    longest = max(each.x.max() for each in series)
+    assert start == 0 and longest < end and 60 / 2.5 <= longest / size <= 60
+
+
 def test_lanes_of_a_timeline_of_horovods_have_the_names_of_tensors(tmp_path):
     run = open_run(write_horovod_timeline(tmp_path / "trace.json", 40, [0, 5_000]))
     labels = {lane.label for lane in run.swimlane.lanes}
