@@ -1,6 +1,7 @@
 """What each metric says of jobs whose times are known."""
 
 import dataclasses
+import re
 import tracemalloc
 from types import ModuleType
 
@@ -324,6 +325,20 @@ def test_what_tensors_are_counted_and_what_their_names_mean_is_said():
 )
 def test_rates_are_in_a_unit_that_people_read(gb_per_s, said):
     assert bandwidth.rated(gb_per_s) == said
+
+
+@pytest.mark.parametrize("bucket_ms", [1.0, 2.1, 3.3, 4.7, 6.2])
+@pytest.mark.parametrize("input_ms", [0.6, 3.4])
+def test_the_shares_of_a_step_add_up(bucket_ms, input_ms):
+    spans = {(1, None): [("input", input_ms)]}
+    steps = breakdown.steady_steps(Training([9.7, 13.2], bucket_ms=bucket_ms, spans=spans).trace())
+    said = breakdown.sentence(steps).partition(": ")[2]
+    waited, of_waiting = re.fullmatch(r".*?([0-9]+) % waiting for comm.* \((.*)\)\.", said).groups()
+    inner = [int(share) for share in re.findall("([0-9]+) %", of_waiting)]
+    outer = [int(share) for share in re.findall("([0-9]+) %", said.replace(of_waiting, ""))]
+    assert (sum(outer), sum(inner)) == (100, int(waited)) and len(inner) > 1
+    exact = 100 * float(steps["blocked_ms"].sum() / steps["step_ms"].sum())
+    assert abs(int(waited) - exact) < 1
 
 
 def test_steps_are_counted_once_and_not_for_each_rank():

@@ -8,6 +8,7 @@ Where the GPUs of all ranks were recorded, a rank waits for communication while 
 nothing and communicates, or the script waits: what the script launches runs later.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 
 import numpy as np
@@ -134,23 +135,44 @@ def sentence(table: pd.DataFrame) -> str:
     if off >= _LEAST_OFF_PERCENT:
         words = {"compute_ms": _WORDS["compute_ms"], "off": OFF_PROCESSOR, **_WORDS}
         percent |= {"off": off, "compute_ms": percent["compute_ms"] - off}
-    shares = [f"{percent[part]:.0f} % {word}" for part, word in words.items() if percent[part]]
-    told = sum(percent[part] for part in _WAITED_FOR)
-    if waited := told if knows_waits(table) else 100 * float(table["blocked_ms"].sum()) / total:
-        each = [
-            f"{percent[part]:.0f} % for {word}"
-            for part, word in _WAITED_FOR.items()
-            if percent[part]
-        ]
-        if not knows_waits(table):
-            each.append("the rest for what is not known" if each else "for what is not known")
-        shares.append(f"{waited:.0f} % waiting for communication ({', '.join(each)})")
+    waits = {part: percent[part] for part in _WAITED_FOR}
+    if not knows_waits(table):
+        waits["rest"] = 100 * float(table["blocked_ms"].sum()) / total - sum(waits.values())
+    waited = sum(waits.values())
+    whole = _in_whole_percent({part: percent[part] for part in words} | {"waited": waited})
+    shares = [f"{whole[part]} % {word}" for part, word in words.items() if part in whole]
+    if "waited" in whole:
+        shares.append(_share_of_waits(waits, whole["waited"]))
     steps, ranks = (table[key].nunique() for key in ("step", "rank"))
     parts = ", ".join(shares) or "what it is made of is not known"
     return (
         f"A step takes {total / len(table):.2f} ms, the mean of {counted(steps, 'step')} on "
         f"{counted(ranks, 'rank')}: {parts}."
     )
+
+
+def _share_of_waits(percent: Mapping[str, float], waited: int) -> str:
+    whole = _in_whole_percent(percent, waited)
+    each = [f"{whole[part]} % for {word}" for part, word in _WAITED_FOR.items() if part in whole]
+    if "rest" in percent:
+        each.append("the rest for what is not known" if each else "for what is not known")
+    return f"{waited} % waiting for communication ({', '.join(each)})"
+
+
+def _in_whole_percent(percent: Mapping[str, float], total: int | None = None) -> dict[str, int]:
+    """Shares without decimals that add up, those with the largest remainders rounded up.
+
+    Args:
+        percent: shares of one whole; those that are 0 are left out.
+        total: what they shall add up to, their sum rounded up or down; None: to the nearest.
+    """
+    shares = {part: share for part, share in percent.items() if share > 0}
+    whole = {part: math.floor(share) for part, share in shares.items()}
+    total = round(sum(shares.values())) if total is None else total
+    by_remainder = sorted(shares, key=lambda part: whole[part] - shares[part])
+    for part in by_remainder[: max(total - sum(whole.values()), 0)]:
+        whole[part] += 1
+    return whole
 
 
 def knows_computing(table: pd.DataFrame) -> bool:
