@@ -22,6 +22,7 @@ from hvdtune.dashboard.tiles import Marks, TileWindow, tile
 from hvdtune.plural import sized
 from hvdtune.timeline import Trace
 from hvdtune.timeline.analysis.recorded import is_recorded
+from hvdtune.timeline.model.lateness import negotiations, ticks_by_rank
 from hvdtune.timeline.model.other_slices import OtherSlices
 from hvdtune.timeline.model.schema import COLLECTIVES, KIND_NAMES, PROCESS_SET_UNIT
 from hvdtune.timeline.model.slices import FOREIGN_KINDS
@@ -83,7 +84,7 @@ class Swimlane:
         lanes, hidden = self._shown(ranks)
         ticks: list[list[Any]] = []
         for name in tensors:
-            lane, own = tensor_lane(self.trace.events, name)
+            lane, own = tensor_lane(self.trace.events, name, self._ticks)
             inside = own[(own["at_ns"] >= window.first_ns) & (own["at_ns"] < window.last_ns)]
             if len(ticks) + len(inside) <= MAX_TICKS:
                 ticks += [[len(lanes), *row] for row in inside.to_numpy().tolist()]
@@ -143,6 +144,14 @@ class Swimlane:
             "flows": [[*ends, name] for ends, name in zip(numbers, names, strict=True)],
             "flows_hidden": 0,
         }
+
+    @cached_property
+    def _ticks(self) -> pd.DataFrame:
+        """See `lateness.ticks_by_rank`; empty where fewer than two ranks have any."""
+        if self.trace.others is None:
+            return pd.DataFrame()
+        ticks = ticks_by_rank(negotiations(self.trace.events), self.trace.others)
+        return ticks if ticks.shape[1] > 1 else pd.DataFrame()
 
     @cached_property
     def _threads(self) -> dict[tuple[int, str, str], int]:
@@ -273,8 +282,14 @@ def _described(others: OtherSlices, row: int) -> dict[str, Any]:
     return {"title": str(event["name"]), "lines": lines}
 
 
-def tensor_lane(events: pd.DataFrame, name: str) -> tuple[SwimlaneRow, pd.DataFrame]:
+def tensor_lane(
+    events: pd.DataFrame, name: str, by_rank: pd.DataFrame
+) -> tuple[SwimlaneRow, pd.DataFrame]:
     """The operations of one tensor over all ranks, and when each rank announced each of them.
+
+    Args:
+        by_rank: when ranks announced, of a trace that has no announcements of all; see
+            `lateness.ticks_by_rank`.
 
     Returns:
         A lane with, of each operation, a NEGOTIATE slice from the first announcement to the last
@@ -286,9 +301,6 @@ def tensor_lane(events: pd.DataFrame, name: str) -> tuple[SwimlaneRow, pd.DataFr
     own = events.iloc[rows].assign(row=rows, kind=events["kind"].iloc[rows].astype(str))
     asked = own[own["kind"] == "NEGOTIATE"].copy()
     asked["set"] = asked["arg"] // PROCESS_SET_UNIT
-    by_operation = asked.groupby(["set", "seq"])
-    last = asked["begin_ns"] == by_operation["begin_ns"].transform("max")
-    ticks = pd.DataFrame({"at_ns": asked["begin_ns"], "rank": asked["rank"], "last": last})
     done = own[own["kind"].isin(COLLECTIVES)]
     slices = pd.concat(
         [
@@ -310,7 +322,18 @@ def tensor_lane(events: pd.DataFrame, name: str) -> tuple[SwimlaneRow, pd.DataFr
         kinds,
         slices["row"].to_numpy(np.int32),
     )
-    return lane, ticks
+    if len(by_rank) and asked["rank"].nunique() < 2:
+        return lane, _announcements_of_ticks(by_rank, name)
+    last = asked["begin_ns"] == asked.groupby(["set", "seq"])["begin_ns"].transform("max")
+    return lane, pd.DataFrame({"at_ns": asked["begin_ns"], "rank": asked["rank"], "last": last})
+
+
+def _announcements_of_ticks(by_rank: pd.DataFrame, name: str) -> pd.DataFrame:
+    own = by_rank[by_rank.index.get_level_values("tensor") == name]
+    at_ns = own.to_numpy(np.int64)
+    last = at_ns == at_ns.max(axis=1, keepdims=True, initial=0)
+    ranks = np.tile(own.columns.to_numpy(np.int64), len(own))
+    return pd.DataFrame({"at_ns": at_ns.ravel(), "rank": ranks, "last": last.ravel()})
 
 
 def _more(trace: Trace, event: pd.Series) -> Iterator[tuple[str, str]]:

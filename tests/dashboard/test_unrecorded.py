@@ -20,6 +20,8 @@ from tests.kit.synthetic import Training
 from tests.kit.traces import KINETO
 from tests.timeline.analysis.test_unrecorded import write_profiles, write_single
 
+from .decode import decode
+
 
 @pytest.fixture
 def profiles(tmp_path) -> RunView:
@@ -159,6 +161,19 @@ def test_steps_that_recur_are_marked_as_found(tmp_path):
     recorded = RunView("run", Training([10.0, 13.0]).trace())
     (first, *_) = recorded.swimlane.marks.texts["steps"]
     assert first == "step 0" and "recurrence" not in texts_on(recorded, "/timeline")
+
+
+def test_a_lane_of_a_tensor_has_the_announcements_that_ticks_tell(tmp_path):
+    run = open_run(write_horovod_timeline(tmp_path / "trace.json", 40, [0, 5_000]))
+    name = run.tensors[-1]
+    tile = decode(run.swimlane.tile(TileWindow.of(0, run.swimlane.last_ns, 1_000), (), [name]))
+    ticks = tile["ticks"]
+    assert [(rank, last) for _, _, rank, last in ticks] == [(0, False), (1, True)] * (
+        len(ticks) // 2
+    )
+    at = [ns for _, ns, _, _ in ticks]
+    assert {second - first for first, second in zip(at[::2], at[1::2], strict=True)} == {5_000_000}
+    assert len(ticks) >= 2 * 39
 
 
 def test_a_trace_of_one_rank_is_not_asked_for_the_steps_of_others():
