@@ -21,11 +21,13 @@ _TRIAL_STDERR_PERCENT = 4.0
 _LEAST_WITHOUT_NOISE = 3
 # The default's, and three others: with fewer there may be nothing to verify.
 LEAST_TRIALS: Final = 4
+# The default's own, after which the first other setting comes.
+_FIRST_TRIALS = 1
 # The half width of a verification's interval, as a share of the gain.
 _SHARE_OF_GAIN = 1 / 2
 # A log ratio from which on fewer pairs are a verification, since half of each runs under a setting
 # that is so much slower: so many, where these resolve such a share of the gain.
-_LARGE_GAIN = 0.2
+LARGE_GAIN: Final = 0.2
 _PAIRS_OF_LARGE_GAIN = 10
 _SHARE_OF_LARGE_GAIN = 1 / 4
 
@@ -145,22 +147,29 @@ def reserve_s(
 ) -> float:
     """Seconds to keep for the race and the verification, after so many trials.
 
-    The full protocol if it takes at most half of what is left, else the least that is allowed,
-    which the first trials may cut. `gain` is that of what is in use. A large one needs few pairs,
-    and is worth more proved over launches than increased by more trials: then the full protocol
-    may take all that is left.
+    The full protocol if it takes at most half of what is left, else the least that is allowed.
+    That is less for the first trials and where it does not fit, and half of that for the first of
+    all: a verification costs half where the default is far too slow. `gain` is that of what is in
+    use. A large one needs few pairs, and is worth more proved over launches than increased by more
+    trials: then the full protocol may take all that is left, or a little more.
     """
-    comes_first = gain >= _LARGE_GAIN and trials >= LEAST_TRIALS
+    comes_first = gain >= LARGE_GAIN and trials >= LEAST_TRIALS
     options = replace(options, min_verify_pairs=_least_for(options, noise, gain))
     race_s = (options.race_entrants + 3 * options.race_pairs) * cost.race_pair_s
     half_width = max(gain * _SHARE_OF_GAIN, from_percent(1.0))
     pairs = _within_limits(options, pairs_needed(noise, half_width))
     full = (race_s + pairs * cost.verify_pair_s + options.verify_launches * cost.launch_s) * _MARGIN
-    pairs = _short(options) if trials < LEAST_TRIALS else options.min_verify_pairs
-    least = pairs * cost.verify_pair_s * _MARGIN
-    if full <= (seconds_left if comes_first else seconds_left / 2):
+    if full <= (seconds_left * _MARGIN if comes_first else seconds_left / 2):
         return full
-    return max(least, min(full, seconds_left / 2))
+    short, least = (
+        pairs * cost.verify_pair_s * _MARGIN
+        for pairs in (_short(options), options.min_verify_pairs)
+    )
+    if trials <= _FIRST_TRIALS:
+        return min(short, max(short / 2, seconds_left / 2))
+    if trials < LEAST_TRIALS:
+        return short
+    return max(least if least <= seconds_left else short, min(full, seconds_left / 2))
 
 
 def trial_pairs(
@@ -183,7 +192,7 @@ def _least_that_fit(options: TuneOptions, pair_s: float, seconds_left: float) ->
 
 
 def _least_for(options: TuneOptions, noise: Noise, gain: float) -> int:
-    if gain < _LARGE_GAIN:
+    if gain < LARGE_GAIN:
         return options.min_verify_pairs
     shows = pairs_needed(noise, gain * _SHARE_OF_LARGE_GAIN) <= _PAIRS_OF_LARGE_GAIN
     fewest = max(_PAIRS_OF_LARGE_GAIN, _short(options))

@@ -6,6 +6,7 @@ known already. This is a choice and no claim: a verification compares with the d
 
 from typing import Final
 
+from hvdtune.tuner.measure.pair_plan import LARGE_GAIN
 from hvdtune.tuner.measure.pair_runner import PairRunner
 from hvdtune.tuner.measure.run import TrialFailed
 from hvdtune.tuner.search.beliefs import foremost
@@ -42,22 +43,39 @@ def use_better(context: StudyContext, store: StudyStore) -> None:
     runner = context.runner
     if len(context.options.objectives) > 1 or context.run.resumable is None or runner.failed:
         return
-    found = foremost(context, store)
-    if found is None:
-        return
-    number, ahead = found
-    if not _is_clear(runner, ahead.mean, ahead.mean - REACH * ahead.sd):
-        return
-    trial = next(each for each in store.trials() if each.number == number)
-    if trial.setting == context.default:
+    trial = _seems_better(context, store)
+    if trial is None or trial.setting == context.default:
         return
     try:
         is_better = _is_better(context, trial)
     except TrialFailed as failure:
-        context.reporter.notice(f"trial {number} is not used: {failure}")
+        context.reporter.notice(f"trial {trial.number} is not used: {failure}")
         return
     if is_better:
         _use(context, trial)
+
+
+def _seems_better(context: StudyContext, store: StudyStore) -> TrialView | None:
+    """The trial of which most is believed, if that is clearly ahead of what is in use; or else the
+    one that reads most, where its own pairs alone show a large gain: where these are very noisy,
+    the process that compares trials takes such a gain for noise."""
+    trials = {trial.number: trial for trial in store.trials()}
+    found = foremost(context, store)
+    if found is not None:
+        number, ahead = found
+        if _is_clear(context.runner, ahead.mean, ahead.mean - REACH * ahead.sd):
+            return trials[number]
+    read = {number: each.value for number, each in store.observations().items()}
+    if not read:
+        return None
+    most = max(read, key=lambda number: read[number])
+    values = context.runner.search_log_ratios("search", trials[most].setting)
+    fresh = context.runner.search_log_ratios("race", trials[most].setting)
+    if not values or fresh:
+        return None
+    own = pooled(values, context.calibration.search_noise, CONFIDENCE)
+    is_large = own.low - context.runner.in_use.log_ratio >= LARGE_GAIN
+    return trials[most] if is_large else None
 
 
 def _use(context: StudyContext, trial: TrialView) -> None:

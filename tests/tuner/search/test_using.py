@@ -1,4 +1,5 @@
 import math
+import statistics
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -192,6 +193,20 @@ def test_trials_that_are_soon_faster_are_not_counted_at_the_pace_of_a_slow_defau
     assert verdict.improved
     assert verdict.launches >= 3
     assert len({pair.trial for pair in bed.pairs if pair.phase == "search"}) > 12
+
+
+def test_a_gain_of_many_times_is_used_however_noisy_pairs_are(tmp_path: Path) -> None:
+    def eight_times(setting: Setting) -> float:
+        return math.log(8.0) if setting["hierarchical_allreduce"] else 0.0
+
+    noisy = Script(gain=eight_times, step_s=0.25, step_noise=1.0, slow_noise=0.1, seed=1)
+    bed = Bed(tmp_path, noisy)
+    verdict = bed.tune(trials=40, time_budget_s=180.0)
+
+    read = [pair.search_log_ratio for pair in bed.pairs if pair.phase == "calibrate"]
+    assert statistics.stdev(read) > 0.2
+    assert SAYS in "\n".join(bed.messages)
+    assert verdict.improved
 
 
 def runner(log: PairLog) -> PairRunner:
