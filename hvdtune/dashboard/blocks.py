@@ -196,7 +196,7 @@ def number_columns(rows: pd.DataFrame, headers: dict[str, str]) -> list[dict[str
         column = text_column(field, header)
         if not pd.api.types.is_numeric_dtype(rows[field]):
             column |= of_names(rows[field], column["minWidth"])
-        if pd.api.types.is_numeric_dtype(rows[field]):
+        else:
             column |= of_numbers(0 if pd.api.types.is_integer_dtype(rows[field]) else 2)
             if field in _SIZES or field.startswith("bytes_"):
                 column |= of_sizes()

@@ -76,8 +76,8 @@ class Result:
 
     @property
     def is_decided(self) -> bool:
-        """Whether the study has come to an answer."""
-        return self.verdict.kind in _DECIDED
+        """Whether the study has verified a setting and come to an answer about it."""
+        return self.verdict.kind in _DECIDED and self.verdict.candidate is not None
 
     @property
     def holds(self) -> bool:

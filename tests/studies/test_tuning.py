@@ -8,6 +8,7 @@ import pytest
 
 from hvdtune.core.job.channel import Adopted, Formed, StepDone
 from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.stats.verdict import Verdict
 from studies.tuning.kill import Tally, one_study
 from studies.tuning.offline import HEAD, one, summary
 from studies.tuning.parameter_manager import BOX, ParameterManager
@@ -16,6 +17,7 @@ from studies.tuning.recordings import record, synthetic
 from studies.tuning.recordings.grid import Grid, load, rebased
 from studies.tuning.recordings.replay import Cluster
 from studies.tuning.recordings.smooth import smoothed
+from studies.tuning.slow_start import Result
 from studies.tuning.switches import load as busy
 from studies.tuning.switches import switch
 from studies.tuning.tuners import TUNERS, Outcome
@@ -196,3 +198,12 @@ def test_a_killed_tuner_s_study_loses_no_pair_and_comes_to_its_verdict(tmp_path:
     assert tally.lost == 0
     # Beside other work it is too noisy to tell.
     assert set(tally.verdicts) <= {"improved", "unstable", "noisy"}
+
+
+def test_a_study_that_has_verified_nothing_is_not_decided() -> None:
+    kept = Verdict(
+        "default", {}, {"cycle_time_ms": 1.0}, -0.2, (-0.9, 0.5), 20, 3, 0.5, 20, 0.4, ""
+    )
+    nothing = dataclasses.replace(kept, candidate=None, gain_percent=None, ci_percent=None)
+    decided = [Result(0, 3, 99.0, verdict, None).is_decided for verdict in (kept, nothing)]
+    assert decided == [True, False]

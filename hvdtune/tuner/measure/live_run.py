@@ -32,6 +32,7 @@ from hvdtune.tuner.measure.host_load import (
 from hvdtune.tuner.measure.pair_plan import PairCost
 from hvdtune.tuner.measure.progress import Clock, Reporter
 from hvdtune.tuner.measure.run import (
+    RECENT_PAIRS,
     JobCrashed,
     JobInfo,
     MembershipChanged,
@@ -46,7 +47,6 @@ from hvdtune.tuner.space.tune_options import TuneOptions
 
 _POLL_S = 0.2
 _BARREN_LAUNCHES = 3
-_RECENT_PAIRS = 9
 # Steps are warm when so many take about as long as those before, or after so many seconds.
 _WARM_STEPS = 10
 _WARM_RATIO = 1.1
@@ -94,7 +94,7 @@ class LiveRun:
         self.launch = first_launch - 1
         self._launch_s = 0.0
         self.step_s = 0.0
-        self._recent_pairs_s: deque[float] = deque(maxlen=_RECENT_PAIRS)
+        self._recent_pairs_s: deque[float] = deque(maxlen=RECENT_PAIRS)
         self._pace = 1.0  # what a pair takes, over one in which both settings are the default
         self._host = host or UnwatchedHost()
         self._counts_cpu = "cpu_time" in options.objectives
@@ -134,7 +134,7 @@ class LiveRun:
     def expect_pace(self, factor: float) -> None:
         """What pairs were measured before has the pace of another setting."""
         self._pace *= factor
-        self._recent_pairs_s = deque((s * factor for s in self._recent_pairs_s), _RECENT_PAIRS)
+        self._recent_pairs_s = deque((s * factor for s in self._recent_pairs_s), RECENT_PAIRS)
 
     def check_affordable(self, seconds_left: float, calibrated: int) -> None:
         """Nothing to check: the script was to be run anyway."""

@@ -29,12 +29,18 @@ from hvdtune.tuner.measure.host_load import (
 )
 from hvdtune.tuner.measure.pair_plan import PairCost, least_pairs, least_s
 from hvdtune.tuner.measure.progress import Clock, Reporter
-from hvdtune.tuner.measure.run import ExitStatus, JobCrashed, JobInfo, ScriptFailed, TrialFailed
+from hvdtune.tuner.measure.run import (
+    RECENT_PAIRS,
+    ExitStatus,
+    JobCrashed,
+    JobInfo,
+    ScriptFailed,
+    TrialFailed,
+)
 from hvdtune.tuner.space.tune_options import TuneOptions
 
 _POLL_S = 0.1
 _WARM_UP_STEPS = 10
-_RECENT_PAIRS = 9
 _TOO_SLOW = 4.0
 # The first launch of a command reads from disk what later ones find in memory.
 _FIRST_IS_SLOWER = 2.0
@@ -109,7 +115,7 @@ class RestartRun:
         self._shape: BlockShape | None = None
         self._has_steps = False
         self._failures = 0
-        self._recent_pairs_s: deque[float] = deque(maxlen=_RECENT_PAIRS)
+        self._recent_pairs_s: deque[float] = deque(maxlen=RECENT_PAIRS)
         self.launch = first_launch - 1
         self.job_info = by.job_info
         self._launch_wall_s = 0.0  # of the first, unmeasured one

@@ -16,6 +16,8 @@ from hvdtune.plural import counted
 from hvdtune.tuner.measure.blocks import BlockShape, Order, PairTimes
 from hvdtune.tuner.measure.pair_plan import PairCost
 
+# Of so many pairs the median says what a pair takes at the moment.
+RECENT_PAIRS: Final = 9
 _LONGEST_NAME: Final = 100
 
 

@@ -3,17 +3,14 @@
 import math
 import statistics
 from dataclasses import dataclass, replace
-from typing import Final
 
 from hvdtune.core.config.knobs import Setting
 from hvdtune.tuner.measure.calibration import Calibration
 from hvdtune.tuner.measure.pair_plan import PairCost
 from hvdtune.tuner.measure.pair_runner import PairRunner
 from hvdtune.tuner.measure.progress import Reporter
-from hvdtune.tuner.measure.run import Run
+from hvdtune.tuner.measure.run import RECENT_PAIRS, Run
 from hvdtune.tuner.space.tune_options import TuneOptions
-
-_RECENT_PAIRS: Final = 9
 
 
 @dataclass(frozen=True)
@@ -64,6 +61,6 @@ class StudyContext:
             if setting in (pair.reference, pair.setting):
                 is_reference = setting == pair.reference
                 found.append(pair.reference_step_ms if is_reference else pair.setting_step_ms)
-            if len(found) == _RECENT_PAIRS:
+            if len(found) == RECENT_PAIRS:
                 break
         return statistics.median(found) / 1e3

@@ -116,7 +116,7 @@ def test_a_large_gain_in_use_leaves_the_search_more_of_the_time() -> None:
     small, large = (
         reserve_s(OPTIONS, Noise(0.02, 8), slow, 480.0, gain=gain) for gain in (0.05, 0.7)
     )
-    # 12 pairs of the verification fewer, at twice the price.
+    # 10 pairs of the verification fewer, at twice the price.
     assert large == pytest.approx(small - 1.1 * 10 * 2.6)
 
 
