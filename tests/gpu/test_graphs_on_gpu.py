@@ -1,5 +1,6 @@
 """Collectives that are captured into CUDA graphs, on a real GPU; ranks may share it."""
 
+import gc
 import os
 import signal
 
@@ -111,6 +112,7 @@ def refusals():
     texts = []
 
     def refused(graph, collective):
+        gc.collect()  # a graph that goes while another is captured spoils that one
         with torch.cuda.graph(graph, capture_error_mode="thread_local"):
             other = tensor + 1
             with pytest.raises(UsageError) as refusal:
