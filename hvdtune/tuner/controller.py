@@ -12,7 +12,7 @@ from hvdtune.core.config.knobs import Setting
 from hvdtune.errors import StudyError
 from hvdtune.tuner.measure.blocks import BlockShape
 from hvdtune.tuner.measure.calibration import calibrate
-from hvdtune.tuner.measure.pair_plan import plan_verify
+from hvdtune.tuner.measure.pair_plan import can_verify, plan_verify
 from hvdtune.tuner.measure.pair_runner import PairRunner
 from hvdtune.tuner.measure.progress import Clock, Reporter, StudyProgress, WallClock
 from hvdtune.tuner.measure.restart_run import ByRestarting
@@ -44,7 +44,12 @@ from hvdtune.tuner.search.race import race
 from hvdtune.tuner.search.samplers import sampler_for
 from hvdtune.tuner.search.stopping import Stop
 from hvdtune.tuner.search.trial_loop import search
-from hvdtune.tuner.search.unproved import candidates_failed, cut_short, without_candidate
+from hvdtune.tuner.search.unproved import (
+    candidates_failed,
+    cut_short,
+    no_time_to_verify,
+    without_candidate,
+)
 from hvdtune.tuner.search.verification import prove
 from hvdtune.tuner.space.search_space import ALL_SCOPES, LIVE_SCOPES, Space, describe
 from hvdtune.tuner.space.tune_options import TuneOptions
@@ -326,7 +331,10 @@ def _decide(context: StudyContext, store: StudyStore, stop: Stop) -> Verdict:
         trial = candidate.trial
         seconds_left = context.runner.seconds_left
         gain = candidate.posterior.mean
-        plan = plan_verify(options, calibration.noise, context.cost, seconds_left, gain)
+        cost = context.cost_with(gain)
+        if not can_verify(options, calibration.noise, cost, seconds_left, gain):
+            return no_time_to_verify(context, store, trial.setting, gain)
+        plan = plan_verify(options, calibration.noise, cost, seconds_left, gain)
         try:
             return prove(context, trial.setting, plan, trial=trial.number)
         except TrialFailed as failure:

@@ -38,6 +38,7 @@ SCENARIO: Final = "small-two-hosts"
 SLOW: Final[Setting] = {"fusion_threshold_bytes": 0, "cycle_time_ms": 50.0}
 _MOST_BUSY: Final = 3
 _DECIDED: Final = ("improved", "default")
+_LEAST_US: Final = 10_000_000  # of a launch that checks: so long at least
 
 
 def main() -> None:
@@ -45,7 +46,7 @@ def main() -> None:
     parser.add_argument("--studies", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=180.0, help="the budget of each study")
     parser.add_argument("--launches", type=int, default=5, help="of each setting, to check it")
-    parser.add_argument("--steps", type=int, default=150, help="of each of these launches")
+    parser.add_argument("--steps", type=int, default=150, help="of each of these launches, or more")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     draw = random.Random(arguments.seed)
@@ -148,9 +149,16 @@ def check(jobs: Starter, verdict: Verdict, launches: int, steps: int) -> Estimat
         means = [0.0, 0.0]
         for at in (0, 1) if number % 2 == 0 else (1, 0):
             with Launch(jobs, number, settings[at]) as launch:
-                means[at] = statistics.fmean(launch.run(steps))
+                means[at] = _mean_step(launch, steps)
         found.append(math.log(means[0] / means[1]))
     return estimate(found)
+
+
+def _mean_step(launch: Launch, steps: int) -> float:
+    taken = launch.run(steps)
+    while sum(taken) < _LEAST_US:
+        taken += launch.run(1)
+    return statistics.fmean(taken)
 
 
 def summary(results: list[Result]) -> str:

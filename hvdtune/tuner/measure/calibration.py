@@ -4,6 +4,7 @@ from dataclasses import dataclass
 
 from hvdtune.errors import StudyError
 from hvdtune.tuner.measure.blocks import BlockShape
+from hvdtune.tuner.measure.pair_plan import calibration_pairs
 from hvdtune.tuner.measure.pair_runner import PairRunner
 from hvdtune.tuner.measure.run import JobCrashed, ScriptFailed, TrialFailed
 from hvdtune.tuner.space.tune_options import TuneOptions
@@ -30,8 +31,10 @@ def calibrate(runner: PairRunner, shape: BlockShape, options: TuneOptions) -> Ca
     long that the time cannot pay for an answer.
     """
     runner.reporter.phase("calibrate", "measuring the default against itself")
-    failures = 0
-    while (done := len(runner.log.of("calibrate", runner.default))) < options.calibrate_pairs:
+    failures, seconds = 0, runner.seconds_left
+    while (done := len(runner.log.of("calibrate", runner.default))) < calibration_pairs(
+        options, runner.run.cost(shape).pair_s, seconds
+    ):
         runner.run.check_affordable(runner.reporter.seconds_left, done)
         try:
             runner.pair("calibrate", runner.default, shape, trial=0)

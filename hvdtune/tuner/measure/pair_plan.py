@@ -29,7 +29,13 @@ _SHARE_OF_GAIN = 1 / 2
 # that is so much slower: so many, where these resolve such a share of the gain.
 LARGE_GAIN: Final = 0.2
 _PAIRS_OF_LARGE_GAIN = 10
+# With fewer pairs Wilcoxon's test cannot reach 95 %.
+_FEWEST_OF_LARGE_GAIN = 6
 _SHARE_OF_LARGE_GAIN = 1 / 4
+# Of the time that is left when the calibration begins; where that takes more, it has fewer pairs.
+_SHARE_OF_CALIBRATION = 1 / 4
+# By such a share of the budget a verification may exceed it.
+_OVER_BUDGET = 1 / 4
 
 
 @dataclass(frozen=True)
@@ -96,6 +102,13 @@ def wanted_pairs(options: TuneOptions, noise: Noise) -> int:
     return min(max(needed, options.min_pairs_per_trial), options.max_pairs_per_trial)
 
 
+def calibration_pairs(options: TuneOptions, pair_s: float, seconds: float) -> int:
+    """Pairs of the default with itself, with so many seconds left at their beginning."""
+    most = options.calibrate_pairs
+    short = min(options.short_calibrate_pairs, most)
+    return max(short, math.floor(min(seconds * _SHARE_OF_CALIBRATION / pair_s, most)))
+
+
 def plan_verify(
     options: TuneOptions, noise: Noise, cost: PairCost, seconds_left: float, gain: float
 ) -> VerifyPlan:
@@ -108,7 +121,7 @@ def plan_verify(
     half_width = max(abs(gain) * _SHARE_OF_GAIN, from_percent(options.resolution_percent) / 2.0)
     options = replace(options, min_verify_pairs=_least_for(options, noise, gain))
     pair_s, launch_s = cost.verify_pair_s * _MARGIN, cost.launch_s * _MARGIN
-    least = _least_that_fit(options, pair_s, seconds_left)
+    least = _least_that_fit(options, short_pairs(options, noise, gain), pair_s, seconds_left)
     spare_s = seconds_left - least * pair_s
     fitting = math.floor(spare_s / max(launch_s, 1e-9))
     restart = options.restarts and fitting >= options.verify_launches
@@ -148,10 +161,11 @@ def reserve_s(
     """Seconds to keep for the race and the verification, after so many trials.
 
     The full protocol if it takes at most half of what is left, else the least that is allowed.
-    That is less for the first trials and where it does not fit, and half of that for the first of
-    all: a verification costs half where the default is far too slow. `gain` is that of what is in
-    use. A large one needs few pairs, and is worth more proved over launches than increased by more
-    trials: then the full protocol may take all that is left, or a little more.
+    That is less for the first trials and where it does not fit, and at most half of what is left
+    for the first of all: where the default is far too slow, a verification costs half, and needs
+    fewer pairs. `gain` is that of what is in use. A large one needs few pairs, and is worth more
+    proved over launches than increased by more trials: then the full protocol may take all that is
+    left, or a little more.
     """
     comes_first = gain >= LARGE_GAIN and trials >= LEAST_TRIALS
     options = replace(options, min_verify_pairs=_least_for(options, noise, gain))
@@ -163,13 +177,34 @@ def reserve_s(
         return full
     short, least = (
         pairs * cost.verify_pair_s * _MARGIN
-        for pairs in (_short(options), options.min_verify_pairs)
+        for pairs in (short_pairs(options, noise, gain), options.min_verify_pairs)
     )
     if trials <= _FIRST_TRIALS:
-        return min(short, max(short / 2, seconds_left / 2))
+        return min(short, seconds_left / 2)
     if trials < LEAST_TRIALS:
         return short
     return max(least if least <= seconds_left else short, min(full, seconds_left / 2))
+
+
+def short_pairs(options: TuneOptions, noise: Noise, gain: float) -> int:
+    """The number of pairs of the shortest verification of such a gain."""
+    short = _short(options)
+    if options.min_verify_pairs > short and _is_shown_by(_FEWEST_OF_LARGE_GAIN, noise, gain):
+        return min(short, _FEWEST_OF_LARGE_GAIN)
+    return short
+
+
+def can_verify(
+    options: TuneOptions, noise: Noise, cost: PairCost, seconds_left: float, gain: float
+) -> bool:
+    """Whether the shortest verification ends in time, or takes little more than there was."""
+    longest_s = seconds_left + options.time_budget_s * _OVER_BUDGET
+    return least_verify_s(options, noise, cost, gain) <= longest_s
+
+
+def least_verify_s(options: TuneOptions, noise: Noise, cost: PairCost, gain: float) -> float:
+    """Seconds of the shortest verification of such a gain."""
+    return short_pairs(options, noise, gain) * cost.verify_pair_s * _MARGIN
 
 
 def trial_pairs(
@@ -186,21 +221,27 @@ def trial_pairs(
     return max(options.min_pairs_per_trial, min(wanted_pairs(options, noise), share, affordable))
 
 
-def _least_that_fit(options: TuneOptions, pair_s: float, seconds_left: float) -> int:
-    fitting = math.floor(min(seconds_left / pair_s, options.min_verify_pairs))
-    return max(_short(options), fitting)
+def as_budget(seconds: float) -> str:
+    """So many seconds, rounded up, as `--time-budget` takes them."""
+    return f"{math.ceil(seconds)}s" if seconds < 600 else f"{math.ceil(seconds / 60)}m"
+
+
+def _least_that_fit(options: TuneOptions, short: int, pair_s: float, seconds_left: float) -> int:
+    return max(short, math.floor(min(seconds_left / pair_s, options.min_verify_pairs)))
 
 
 def _least_for(options: TuneOptions, noise: Noise, gain: float) -> int:
-    if gain < LARGE_GAIN:
-        return options.min_verify_pairs
-    shows = pairs_needed(noise, gain * _SHARE_OF_LARGE_GAIN) <= _PAIRS_OF_LARGE_GAIN
     fewest = max(_PAIRS_OF_LARGE_GAIN, _short(options))
-    return min(fewest, options.min_verify_pairs) if shows else options.min_verify_pairs
+    shown = _is_shown_by(fewest, noise, gain)
+    return min(fewest, options.min_verify_pairs) if shown else options.min_verify_pairs
 
 
 def _short(options: TuneOptions) -> int:
     return min(options.short_verify_pairs, options.min_verify_pairs)
+
+
+def _is_shown_by(pairs: int, noise: Noise, gain: float) -> bool:
+    return gain >= LARGE_GAIN and pairs_needed(noise, gain * _SHARE_OF_LARGE_GAIN) <= pairs
 
 
 def _looks(first: int, wanted: int) -> tuple[int, ...]:

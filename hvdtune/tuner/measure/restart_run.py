@@ -27,7 +27,7 @@ from hvdtune.tuner.measure.host_load import (
     UnwatchedHost,
     interference_between,
 )
-from hvdtune.tuner.measure.pair_plan import PairCost, least_pairs, least_s
+from hvdtune.tuner.measure.pair_plan import PairCost, as_budget, least_pairs, least_s
 from hvdtune.tuner.measure.progress import Clock, Reporter
 from hvdtune.tuner.measure.run import (
     RECENT_PAIRS,
@@ -165,7 +165,7 @@ class RestartRun:
             f"the time budget is too short: a pair of launches takes {pair_s:.3g} s, and the least "
             f"is {calibration + trial + verification} pairs ({calibration} of the default with "
             f"itself, {tried}{verification} to verify it); give it --time-budget "
-            f"{_rounded_up(needed_s)} or more"
+            f"{as_budget(needed_s)} or more"
         )
 
     def _pair_s(self) -> float | None:
@@ -382,7 +382,3 @@ def _how_much(shape: BlockShape) -> str:
     if shape.settle_steps == 0 and shape.steps == 1:
         return f", {shape.step_s:.3g} s"
     return f": {shape.steps} of each launch after {shape.settle_steps} that warm it up"
-
-
-def _rounded_up(seconds: float) -> str:
-    return f"{math.ceil(seconds)}s" if seconds < 600 else f"{math.ceil(seconds / 60)}m"

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 
 from hvdtune.core.config.knobs import Setting
 from hvdtune.tuner.measure.calibration import Calibration
-from hvdtune.tuner.measure.pair_plan import PairCost
+from hvdtune.tuner.measure.pair_plan import LARGE_GAIN, PairCost
 from hvdtune.tuner.measure.pair_runner import PairRunner
 from hvdtune.tuner.measure.progress import Reporter
 from hvdtune.tuner.measure.run import RECENT_PAIRS, Run
@@ -53,6 +53,15 @@ class StudyContext:
             race_share=used_pair_s / cost.pair_s,
             verify_share=used_pair_s * times_longer / cost.pair_s,
         )
+
+    def cost_with(self, gain: float) -> PairCost:
+        """`cost`, where half of each pair of the verification runs under what gains so much."""
+        shape = self.calibration.shape
+        if gain < LARGE_GAIN or self.runner.in_use.setting != self.default:
+            return self.cost
+        default_s = shape.pair_s * self._step_s_of(self.default) / shape.step_s
+        verify_pair_s = default_s * (1 + math.exp(-gain)) / 2
+        return replace(self.cost, verify_share=verify_pair_s / self.cost.pair_s)
 
     def _step_s_of(self, setting: Setting) -> float:
         """Seconds of a step in the latest pairs with this setting, of which there is one."""

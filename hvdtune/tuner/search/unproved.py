@@ -3,9 +3,12 @@
 from collections.abc import Sequence
 from typing import Final
 
+from hvdtune.core.config.knobs import Setting
 from hvdtune.plural import counted
+from hvdtune.tuner.measure.pair_plan import as_budget, least_verify_s, short_pairs
 from hvdtune.tuner.search.context import StudyContext
 from hvdtune.tuner.search.stopping import Stop
+from hvdtune.tuner.space.search_space import describe
 from hvdtune.tuner.stats.estimates import to_percent
 from hvdtune.tuner.stats.verdict import Verdict, nothing_verified
 from hvdtune.tuner.storage.study_store import StudyStore, TrialView
@@ -20,6 +23,22 @@ def candidates_failed(context: StudyContext, store: StudyStore) -> Verdict:
     tried = _tried(context, store)
     failures = _failures(context, _failed(context, tried), len(tried))
     return _no_answer(context, f"nothing is proved: every candidate failed ({failures})")
+
+
+def no_time_to_verify(
+    context: StudyContext, store: StudyStore, setting: Setting, gain: float
+) -> Verdict:
+    """What the time left does not suffice to verify is not begun."""
+    options, noise, cost = context.options, context.calibration.noise, context.cost_with(gain)
+    pairs = short_pairs(options, noise, gain)
+    lacking_s = least_verify_s(options, noise, cost, gain) - context.runner.seconds_left
+    return _no_answer(
+        context,
+        f"nothing is proved: {len(_tried(context, store))} tried, and the time left is too short "
+        f"for the {pairs} pairs that verify {describe(setting, context.default)}, of "
+        f"{cost.verify_pair_s:.3g} s each; give it --time-budget "
+        f"{as_budget(options.time_budget_s + lacking_s)} or more",
+    )
 
 
 def without_candidate(context: StudyContext, store: StudyStore, stop: Stop) -> Verdict:

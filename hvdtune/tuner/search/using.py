@@ -6,7 +6,7 @@ known already. This is a choice and no claim: a verification compares with the d
 
 from typing import Final
 
-from hvdtune.tuner.measure.pair_plan import LARGE_GAIN
+from hvdtune.tuner.measure.pair_plan import LARGE_GAIN, least_verify_s
 from hvdtune.tuner.measure.pair_runner import PairRunner
 from hvdtune.tuner.measure.run import TrialFailed
 from hvdtune.tuner.search.beliefs import foremost
@@ -38,13 +38,14 @@ def use_better(context: StudyContext, store: StudyStore) -> None:
     """Use the best trial's setting from here on where it is clearly better than the one in use.
 
     What one trial reads may be luck. So a setting that seems to be ahead is measured anew, and
-    these pairs alone decide. Once a setting has failed it stays with the default.
+    these pairs alone decide. Once a setting has failed it stays with the default. Where the time
+    left is too short for these pairs and a verification, that comes next instead.
     """
     runner = context.runner
     if len(context.options.objectives) > 1 or context.run.resumable is None or runner.failed:
         return
     trial = _seems_better(context, store)
-    if trial is None or trial.setting == context.default:
+    if trial is None or trial.setting == context.default or not _has_time(context, trial):
         return
     try:
         is_better = _is_better(context, trial)
@@ -76,6 +77,13 @@ def _seems_better(context: StudyContext, store: StudyStore) -> TrialView | None:
     own = pooled(values, context.calibration.search_noise, CONFIDENCE)
     is_large = own.low - context.runner.in_use.log_ratio >= LARGE_GAIN
     return trials[most] if is_large else None
+
+
+def _has_time(context: StudyContext, trial: TrialView) -> bool:
+    options, noise = context.options, context.calibration.noise
+    cost = context.cost_with(trial.log_ratio)
+    verify_s = least_verify_s(options, noise, cost, trial.log_ratio)
+    return _LEAST_PAIRS * cost.pair_s + verify_s <= context.runner.seconds_left
 
 
 def _use(context: StudyContext, trial: TrialView) -> None:

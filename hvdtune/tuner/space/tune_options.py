@@ -32,7 +32,8 @@ class TuneOptions:
     measured first, and used without a search if it holds.
 
     A verification has `min_verify_pairs` and more, or where the time is too short for these as many
-    as it has room for, but no fewer than `short_verify_pairs`: enough to show a large gain.
+    as it has room for, but no fewer than `short_verify_pairs`: enough to show a large gain. Of the
+    default with itself there are `calibrate_pairs`, and no fewer than `short_calibrate_pairs`.
 
     Beside the best trial's, the timelines of the last `keep_timelines` are kept; 0: none at all.
     """
@@ -54,6 +55,7 @@ class TuneOptions:
     use_earlier: bool = True
 
     calibrate_pairs: int = 5
+    short_calibrate_pairs: int = 3
     min_pairs_per_trial: int = 1
     max_pairs_per_trial: int = 10
     resolution_percent: float = 1.0
@@ -114,6 +116,7 @@ ONE_RUN: Final = TuneOptions(
 BY_RESTARTING: Final = TuneOptions(
     min_block_steps=10,
     calibrate_pairs=6,
+    short_calibrate_pairs=6,
     min_pairs_per_trial=2,
     max_pairs_per_trial=6,
     race_pairs=3,

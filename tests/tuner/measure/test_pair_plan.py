@@ -1,9 +1,11 @@
 import dataclasses
+import math
 
 import pytest
 
 from hvdtune.tuner.measure.pair_plan import (
     PairCost,
+    calibration_pairs,
     plan_verify,
     reserve_s,
     trial_pairs,
@@ -97,7 +99,24 @@ def test_where_the_usual_verification_does_not_fit_the_short_one_is_kept_for() -
     reserves = [reserve_s(OPTIONS, Noise(0.02, 8), COST, 10.0, trials) for trials in range(6)]
     short = 8 * 1.3 * 1.1
     # The first other setting may be what halves it.
-    assert reserves == pytest.approx([short / 2, short / 2, short, short, short, short])
+    assert reserves == pytest.approx([5.0, 5.0, short, short, short, short])
+
+
+def test_where_little_fits_a_very_large_gain_is_verified_with_six_pairs() -> None:
+    noise = Noise(0.2, 2)
+    assert plan_verify(OPTIONS, noise, COST, 4.0, 2.0).pairs == 6
+    assert plan_verify(OPTIONS, noise, COST, 9.0, 2.0).pairs == 6
+    assert plan_verify(OPTIONS, noise, COST, 4.0, 0.3).pairs == 8
+    assert plan_verify(BY_RESTARTING, noise, COST, 4.0, 2.0).pairs == 12
+    assert reserve_s(OPTIONS, noise, COST, 9.0, 2, gain=2.0) == pytest.approx(6 * 1.3 * 1.1)
+
+
+def test_a_calibration_that_takes_a_quarter_of_the_time_has_fewer_pairs() -> None:
+    wanted = [calibration_pairs(OPTIONS, pair_s, 180.0) for pair_s in (1.0, 9.0, 9.1, 12.0, 90.0)]
+    assert wanted == [5, 5, 4, 3, 3]
+    assert calibration_pairs(OPTIONS, 1.0, math.inf) == 5
+    assert calibration_pairs(dataclasses.replace(OPTIONS, calibrate_pairs=2), 90.0, 180.0) == 2
+    assert calibration_pairs(BY_RESTARTING, 90.0, 180.0) == 6
 
 
 def test_a_slow_default_makes_the_verification_dearer_than_the_search() -> None:

@@ -1,5 +1,6 @@
 import math
 import statistics
+from collections import Counter
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -29,12 +30,12 @@ SAYS = "in use while the search goes on"
 class Bed:
     """A study over two hosts, and what it said."""
 
-    def __init__(self, run_dir: Path, script: Script) -> None:
+    def __init__(self, run_dir: Path, script: Script, *first: Setting) -> None:
         self.run_dir = run_dir
         self._script = script
         self._cluster = SimulatedCluster(script)
         self.messages: list[str] = []
-        self._study = Study(self._cluster.start, KNOBS, DEFAULT, hosts=2)
+        self._study = Study(self._cluster.start, KNOBS, DEFAULT, hosts=2, first_settings=first)
 
     def tune(self, trials: int = 14, **more: Any) -> Verdict:
         options = TuneOptions(trials=trials, **more)
@@ -199,7 +200,7 @@ def test_a_gain_of_many_times_is_used_however_noisy_pairs_are(tmp_path: Path) ->
     def eight_times(setting: Setting) -> float:
         return math.log(8.0) if setting["hierarchical_allreduce"] else 0.0
 
-    noisy = Script(gain=eight_times, step_s=0.25, step_noise=1.0, slow_noise=0.1, seed=1)
+    noisy = Script(gain=eight_times, step_s=0.25, step_noise=1.0, slow_noise=0.1, seed=8)
     bed = Bed(tmp_path, noisy)
     verdict = bed.tune(trials=40, time_budget_s=180.0)
 
@@ -207,6 +208,30 @@ def test_a_gain_of_many_times_is_used_however_noisy_pairs_are(tmp_path: Path) ->
     assert statistics.stdev(read) > 0.2
     assert SAYS in "\n".join(bed.messages)
     assert verdict.improved
+
+
+def with_few_pairs(tmp_path: Path, gain: float) -> tuple[Verdict, Counter[str], str]:
+    def by_hierarchy(setting: Setting) -> float:
+        return gain if setting["hierarchical_allreduce"] else 0.0
+
+    first = {**DEFAULT, "hierarchical_allreduce": True}
+    bed = Bed(tmp_path, Script(gain=by_hierarchy, step_s=1.0), first)
+    verdict = bed.tune(trials=40, time_budget_s=180.0)
+    return verdict, Counter(pair.phase for pair in bed.pairs), "\n".join(bed.messages)
+
+
+def test_where_pairs_are_few_a_large_gain_is_verified_at_once(tmp_path: Path) -> None:
+    verdict, pairs, messages = with_few_pairs(tmp_path, math.log(8.0))
+    assert verdict.improved
+    assert SAYS not in messages
+    assert pairs == {"calibrate": 3, "search": 1, "verify": 6}
+
+
+def test_what_cannot_be_verified_in_the_time_left_is_not_begun(tmp_path: Path) -> None:
+    verdict, pairs, _ = with_few_pairs(tmp_path, 0.1)
+    assert "too short for the 8 pairs that verify hierarchical_allreduce=true" in verdict.text
+    assert "give it --time-budget" in verdict.text
+    assert pairs == {"calibrate": 3, "search": 1}
 
 
 def runner(log: PairLog) -> PairRunner:
