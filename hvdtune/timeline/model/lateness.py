@@ -1,6 +1,5 @@
 """Which rank announced a collective last, and how far behind the first."""
 
-from collections.abc import Iterable
 from typing import Protocol
 
 import numpy as np
@@ -21,27 +20,22 @@ class HasTicks(HasEvents, Protocol):
     def others(self) -> OtherSlices | None: ...
 
 
-def lateness(trace: HasTicks, seqs: Iterable[int] | None = None) -> pd.DataFrame:
+def lateness(trace: HasTicks) -> pd.DataFrame:
     """One row per collective whose announcement by at least two ranks is in the trace.
 
     In a timeline of Horovod's ticks are announcements: a collective counts if it has one of each
     rank that has any.
-
-    Args:
-        seqs: keep to collectives with these sequence numbers; None means all.
 
     Returns:
         Columns name (categories of the events), process_set, seq, last_rank (-1 where the ranks'
         clocks are not known well enough to tell), late_ns (the last rank's distance to the first).
     """
     found = lateness_of_announcements(trace)
-    if trace.others is not None:
-        ticks = ticks_by_rank(negotiations(trace.events), trace.others)
-        found = pd.concat([found, _ticked(ticks, trace.events)], ignore_index=True)
-        found = found.drop_duplicates(list(COLLECTIVE_KEY), ignore_index=True)
-    if seqs is None:
+    if trace.others is None:
         return found
-    return found[found["seq"].isin(list(seqs))].reset_index(drop=True)
+    ticks = ticks_by_rank(negotiations(trace.events), trace.others)
+    found = pd.concat([found, _ticked(ticks, trace.events)], ignore_index=True)
+    return found.drop_duplicates(list(COLLECTIVE_KEY), ignore_index=True)
 
 
 def lateness_of_announcements(trace: HasEvents) -> pd.DataFrame:

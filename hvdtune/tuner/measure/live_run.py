@@ -53,6 +53,8 @@ _WARM_RATIO = 1.1
 _WARM_MOST_S = 1.5
 # Of slow steps fewer say how long they take.
 _WINDOW_MOST_S = 5.0
+# Where so many pairs do not fit the time that is left, blocks are shorter.
+_LEAST_PAIRS_IN_TIME = 10
 
 
 class LiveRun:
@@ -121,9 +123,14 @@ class LiveRun:
         return self
 
     def choose_shape(self) -> BlockShape:
-        """Blocks of the length asked for, by the time of a step."""
+        """Blocks of the length asked for, by the time of a step and the time that is left."""
         self.ensure_running()
-        return shape_for(self.step_s, self._options.block_s, self._options.min_block_steps)
+        options = self._options
+        shape = shape_for(self.step_s, options.block_s, options.min_block_steps)
+        if shape.pair_s <= self._reporter.seconds_left / _LEAST_PAIRS_IN_TIME:
+            return shape
+        fewest = min(options.short_block_steps, options.min_block_steps)
+        return shape_for(self.step_s, options.block_s, fewest)
 
     def cost(self, shape: BlockShape) -> PairCost:
         """The median of the latest pairs: a machine shared with others changes its pace."""

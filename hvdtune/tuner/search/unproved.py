@@ -46,7 +46,7 @@ def without_candidate(context: StudyContext, store: StudyStore, stop: Stop) -> V
     tried = _tried(context, store)
     failed = _failed(context, tried)
     if not tried:
-        reason = _none_measured(stop)
+        reason = _none_measured(context, stop)
         return _too_noisy(context, reason) or _no_answer(context, f"nothing is proved: {reason}")
     count = _failures(context, failed, len(tried)) if failed else f"{len(tried)} tried"
     if len(failed) == len(tried):
@@ -111,9 +111,16 @@ def _failures(context: StudyContext, failed: Sequence[TrialView], tried: int) ->
     return f"{tried} tried, {len(failed)} of them failed, the last one because {last}"
 
 
-def _none_measured(stop: Stop) -> str:
-    if stop.kind in ("time", "steps"):
-        return (
-            f"the {stop.kind.removesuffix('s')} budget was too short to measure any other setting"
-        )
-    return "no other setting was measured"
+def _none_measured(context: StudyContext, stop: Stop) -> str:
+    if stop.kind == "steps":
+        return "the step budget was too short to measure any other setting"
+    if stop.kind != "time":
+        return "no other setting was measured"
+    options, noise, cost = context.options, context.calibration.noise, context.cost
+    trial_s = options.min_pairs_per_trial * cost.pair_s
+    lacking_s = trial_s + least_verify_s(options, noise, cost, 0.0) - context.runner.seconds_left
+    return (
+        "the time budget was too short to measure any other setting, with pairs of "
+        f"{cost.pair_s:.3g} s under the default; give it --time-budget "
+        f"{as_budget(options.time_budget_s + lacking_s)} or more"
+    )

@@ -35,6 +35,9 @@ class TuneOptions:
     as it has room for, but no fewer than `short_verify_pairs`: enough to show a large gain. Of the
     default with itself there are `calibrate_pairs`, and no fewer than `short_calibrate_pairs`.
 
+    A block has `min_block_steps` at least, or where a pair of such would take more than a tenth of
+    the time, `short_block_steps`.
+
     Beside the best trial's, the timelines of the last `keep_timelines` are kept; 0: none at all.
     """
 
@@ -69,6 +72,7 @@ class TuneOptions:
 
     block_s: float = 0.02
     min_block_steps: int = 4
+    short_block_steps: int = 2
 
     max_crashes: int = 3
     form_timeout_s: float = 120.0

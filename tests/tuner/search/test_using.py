@@ -210,28 +210,36 @@ def test_a_gain_of_many_times_is_used_however_noisy_pairs_are(tmp_path: Path) ->
     assert verdict.improved
 
 
-def with_few_pairs(tmp_path: Path, gain: float) -> tuple[Verdict, Counter[str], str]:
+def with_few_pairs(tmp_path: Path, gain: float, step_s: float) -> tuple[Verdict, Bed]:
     def by_hierarchy(setting: Setting) -> float:
         return gain if setting["hierarchical_allreduce"] else 0.0
 
     first = {**DEFAULT, "hierarchical_allreduce": True}
-    bed = Bed(tmp_path, Script(gain=by_hierarchy, step_s=1.0), first)
-    verdict = bed.tune(trials=40, time_budget_s=180.0)
-    return verdict, Counter(pair.phase for pair in bed.pairs), "\n".join(bed.messages)
+    bed = Bed(tmp_path, Script(gain=by_hierarchy, step_s=step_s), first)
+    return bed.tune(trials=40, time_budget_s=180.0), bed
 
 
 def test_where_pairs_are_few_a_large_gain_is_verified_at_once(tmp_path: Path) -> None:
-    verdict, pairs, messages = with_few_pairs(tmp_path, math.log(8.0))
+    verdict, bed = with_few_pairs(tmp_path, math.log(8.0), step_s=1.3)
+    pairs = Counter(pair.phase for pair in bed.pairs)
     assert verdict.improved
-    assert SAYS not in messages
-    assert pairs == {"calibrate": 3, "search": 1, "verify": 6}
+    assert SAYS not in "\n".join(bed.messages)
+    assert (pairs["calibrate"], pairs["verify"]) == (3, 6)
+    assert {pair.steps for pair in bed.pairs} == {8}  # four blocks of two
 
 
 def test_what_cannot_be_verified_in_the_time_left_is_not_begun(tmp_path: Path) -> None:
-    verdict, pairs, _ = with_few_pairs(tmp_path, 0.1)
+    verdict, bed = with_few_pairs(tmp_path, 0.1, step_s=1.5)
     assert "too short for the 8 pairs that verify hierarchical_allreduce=true" in verdict.text
     assert "give it --time-budget" in verdict.text
-    assert pairs == {"calibrate": 3, "search": 1}
+    assert Counter(pair.phase for pair in bed.pairs) == {"calibrate": 3, "search": 1}
+
+
+def test_a_large_gain_that_cannot_be_verified_in_time_is_used(tmp_path: Path) -> None:
+    verdict, _ = with_few_pairs(tmp_path, math.log(8.0), step_s=1.5)
+    assert "too short for the 6 pairs" in verdict.text
+    assert verdict.setting["hierarchical_allreduce"]
+    assert verdict.expected is not None
 
 
 def runner(log: PairLog) -> PairRunner:
