@@ -15,6 +15,7 @@ import contextlib
 import math
 import random
 import statistics
+import sys
 import tempfile
 import time
 from dataclasses import dataclass
@@ -62,6 +63,8 @@ def main() -> None:
                 checked = check(jobs, verdict, arguments.launches, arguments.steps)
             results.append(Result(number, busy, took_s, verdict, checked))
             print(results[-1].row(), flush=True)
+            if not results[-1].is_decided:
+                print(verdict.text, file=sys.stderr, flush=True)
     print(summary(results))
 
 

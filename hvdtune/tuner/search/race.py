@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hvdtune.plural import counted
+from hvdtune.tuner.measure.pair_plan import LARGE_GAIN
 from hvdtune.tuner.measure.run import TrialFailed
 from hvdtune.tuner.search.beliefs import search_posteriors
 from hvdtune.tuner.search.context import StudyContext
 from hvdtune.tuner.space.objectives import by_merit
 from hvdtune.tuner.stats.estimates import from_percent, t_reach
-from hvdtune.tuner.stats.posterior import Posterior
+from hvdtune.tuner.stats.posterior import REACH, Posterior
 from hvdtune.tuner.storage.study_store import StudyStore, TrialView
 
 # A setting less likely than this to gain what the study can resolve is not worth a verification.
@@ -52,11 +53,16 @@ def race(context: StudyContext, store: StudyStore) -> list[Candidate]:
 
     Of several objectives there is none by which to race: they stay in their order. Who is still in
     it is kept in the study: pairs of later rounds would have another trial enter it, or one return.
+    Those that are far behind the best do not race, and follow it only where no other does.
     """
     rounds = context.options.race_pairs
     running, done = _as_left(context, store)
     if len(running) < 2 or len(context.options.objectives) > 1:
         return running
+    near = [candidate for candidate in running if not _is_far_behind(candidate, running[0])]
+    if len(near) < 2:
+        return running
+    running = near
     if done < rounds:
         found = counted(len(running), "trial")
         context.reporter.phase("race", f"the best against each other: {found}")
@@ -79,6 +85,11 @@ def race(context: StudyContext, store: StudyStore) -> list[Candidate]:
             running = running[: max(2, math.ceil(len(running) / 2))]
     _keep(store, running, rounds)
     return running
+
+
+def _is_far_behind(candidate: Candidate, best: Candidate) -> bool:
+    own, first = candidate.posterior, best.posterior
+    return first.mean - own.mean - REACH * math.hypot(first.sd, own.sd) > LARGE_GAIN
 
 
 def _as_left(context: StudyContext, store: StudyStore) -> tuple[list[Candidate], int]:

@@ -64,3 +64,18 @@ def test_a_race_goes_on_with_those_that_were_in_it(
     assert set(later) <= entrants
     # Nobody who has dropped out comes back: after the first round three are left at most.
     assert len(set(raced(tmp_path)[first_round:])) <= 3
+
+
+def test_what_is_far_behind_does_not_race(tmp_path: Path) -> None:
+    def gain(setting: Setting) -> float:
+        return 2.0 if setting["hierarchical_allreduce"] else 0.7 * (setting["cycle_time_ms"] == 2.0)
+
+    settings = [{**DEFAULT, "hierarchical_allreduce": True}, {**DEFAULT, "cycle_time_ms": 2.0}]
+    cluster = SimulatedCluster(Script(gain=gain))
+    study = Study(cluster.start, KNOBS, DEFAULT, hosts=2, first_settings=settings)
+    options = TuneOptions(trials=3, time_budget_s=1e6, verify_launches=1)
+    verdict = tune(study, tmp_path, options, clock=cluster.clock).verdict
+
+    # Its pairs are those after which it is used from then on.
+    assert set(raced(tmp_path)) == {key_of(settings[0])}
+    assert verdict.improved
