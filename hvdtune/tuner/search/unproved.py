@@ -36,8 +36,7 @@ def no_time_to_verify(
         context,
         f"nothing is proved: {len(_tried(context, store))} tried, and the time left is too short "
         f"for the {pairs} pairs that verify {describe(setting, context.default)}, of "
-        f"{cost.verify_pair_s:.3g} s each; give it --time-budget "
-        f"{as_budget(options.time_budget_s + lacking_s)} or more",
+        f"{cost.verify_pair_s:.3g} s each; {_give_more(context, lacking_s)}",
     )
 
 
@@ -121,6 +120,11 @@ def _none_measured(context: StudyContext, stop: Stop) -> str:
     lacking_s = trial_s + least_verify_s(options, noise, cost, 0.0) - context.runner.seconds_left
     return (
         "the time budget was too short to measure any other setting, with pairs of "
-        f"{cost.pair_s:.3g} s under the default; give it --time-budget "
-        f"{as_budget(options.time_budget_s + lacking_s)} or more"
+        f"{cost.pair_s:.3g} s under the default; {_give_more(context, lacking_s)}"
     )
+
+
+def _give_more(context: StudyContext, seconds: float) -> str:
+    if context.runner.seconds_left < context.reporter.seconds_left:
+        return "give it more steps with --step-budget"
+    return f"give it {as_budget(seconds)} more with --time-budget"
