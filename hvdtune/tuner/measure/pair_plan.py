@@ -1,7 +1,7 @@
 """How a study's time is spent. Pure: seconds left and the calibration in, numbers of pairs out.
 
-The search gets what is left of the budget after the verification, which has a least number of pairs
-whatever the time.
+The search gets what is left of the budget after the verification, which has a least number of
+pairs, and is not begun where these would exceed the budget by far.
 """
 
 import math
