@@ -9,6 +9,7 @@ from hvdtune.tuner.stats.posterior import Belief
 from hvdtune.tuner.stats.verdict import Verdict
 
 _ENOUGH_LAUNCHES = 3
+_TWICE = 100.0
 
 
 def explained(verdict: Verdict, default: Setting, *, goes_on: bool) -> Verdict:
@@ -68,7 +69,7 @@ def _advice(verdict: Verdict, default: Setting) -> str:
 
 def _advice_on_proved(verdict: Verdict, candidate: str) -> str:
     assert verdict.gain_percent is not None
-    faster = f"training is about {verdict.gain_percent:.1f} % faster with it than with the default"
+    faster = f"training is about {_faster(verdict.gain_percent)}"
     if verdict.launches == 1:
         return (
             f"Use {candidate} in this run: {faster}. That speaks of this run only: no other launch "
@@ -82,11 +83,15 @@ def _advice_on_proved(verdict: Verdict, candidate: str) -> str:
     return f"Use {candidate}: {faster}. {held}"
 
 
+def _faster(gain_percent: float) -> str:
+    """By how much, as people say it: nobody imagines 1227 %."""
+    if gain_percent < _TWICE:
+        return f"{gain_percent:.1f} % faster with it than with the default"
+    return f"{1 + gain_percent / 100:.1f} times as fast with it as with the default"
+
+
 def _advice_on_expected(expected: Belief, setting: str) -> str:
-    faster = (
-        f"training is probably about {expected.gain_percent:.1f} % faster with it than with the "
-        "default, and hardly slower"
-    )
+    faster = f"training is probably about {_faster(expected.gain_percent)}, and hardly slower"
     if expected.scope == "in this launch":
         return (
             f"Use {setting} in this run: {faster}. That speaks of this run only and is not proved: "

@@ -1,9 +1,10 @@
 """What is believed of each trial's setting: all trials together, each with its standard error.
 
 Single readings are noise: of forty the largest is a lucky one. So a trial stands where a Gaussian
-process puts it that has seen all of them. That is about the launch that was searched in, and says
-as much of launches in general as one launch does. What was verified stands where its launches put
-it, and that of the search is one of them.
+process puts it that has seen all of them; only where it is far behind the best, of which the
+process is told less than was read, it stands where its own reading puts it. That is about the
+launch that was searched in, and says as much of launches in general as one launch does. What was
+verified stands where its launches put it, and that of the search is one of them.
 """
 
 import math
@@ -127,10 +128,7 @@ def foremost(context: StudyContext, store: StudyStore) -> tuple[int, Posterior] 
 
 
 def search_posteriors(context: StudyContext, store: StudyStore) -> Mapping[int, Posterior]:
-    """By trial, without the verification; empty where fewer than two trials were measured.
-
-    What is far below the best is less far below it here.
-    """
+    """By trial, without the verification; empty where fewer than two trials were measured."""
     process = _process(context, store)
     if process is None:
         return {}
@@ -145,9 +143,9 @@ def posteriors(
 ) -> dict[int, Believed]:
     """By trial, after all that was measured; `verified` is the setting that was, if any.
 
-    Not of the default, whose gain is 0 by definition, nor of trials far slower than it: of those
-    the process is told less than was read. Where noise hides everything, the process takes settings
-    for equal; how sure it may be of that is limited.
+    Not of the default, whose gain is 0 by definition, nor of trials far slower than it, which
+    their readings tell enough of. Where noise hides everything, the process takes settings for
+    equal; how sure it may be of that is limited.
     """
     process = _process(context, store)
     if process is None:
@@ -258,11 +256,17 @@ def _process(context: StudyContext, store: StudyStore) -> _Process | None:
             )
     if len(observed) < 2:
         return None
-    from hvdtune.tuner.stats.gaussian_process import fit  # scipy takes half a second
+    from hvdtune.tuner.stats.gaussian_process import far_below, fit  # scipy takes half a second
 
-    process = fit(list(observed.values()))
-    points = np.array([each.point for each in observed.values()])
-    return _Process(list(observed), process.predict(points)[0], process.covariance(points))
+    readings = list(observed.values())
+    process = fit(readings)
+    points = np.array([each.point for each in readings])
+    means, covariance = process.predict(points)[0], process.covariance(points)
+    for at in far_below(readings):
+        means[at] = readings[at].value
+        covariance[at, :] = covariance[:, at] = 0.0
+        covariance[at, at] = process.noise[at]
+    return _Process(list(observed), means, covariance)
 
 
 def _no_surer_than_shown(process: _Process, least_sd: float) -> _Process:

@@ -68,7 +68,7 @@ class Surrogate:
 def fit(observations: Sequence[Observation]) -> Surrogate:
     """The process given at least two observations."""
     points = np.array([each.point for each in observations], dtype=float)
-    best = max(each.value - 2 * each.stderr for each in observations)
+    best = _best(observations)
     values = np.array([best + _pressed(each.value - best) for each in observations])
     noise = np.array([_noise(each) for each in observations]) ** 2
     dimensions = points.shape[1]
@@ -92,6 +92,17 @@ def fit(observations: Sequence[Observation]) -> Surrogate:
     found = min(tries, key=lambda each: float(each.fun)).x
     lengths, scale = np.exp(found[:-1]), float(np.exp(found[-1]))
     return _given(points, values, noise, lengths, scale)
+
+
+def far_below(observations: Sequence[Observation]) -> list[int]:
+    """The places of those that are so far below the best, whatever their noise, that the process
+    is told less than was observed."""
+    least = _best(observations) - _FAR_LOSS
+    return [at for at, each in enumerate(observations) if each.value + 2 * each.stderr < least]
+
+
+def _best(observations: Sequence[Observation]) -> float:
+    return max(each.value - 2 * each.stderr for each in observations)
 
 
 def _given(

@@ -1,3 +1,4 @@
+import math
 import re
 from dataclasses import replace
 
@@ -39,6 +40,14 @@ def test_a_gain_of_few_launches_is_said_to_be_one() -> None:
     believed = Belief(6.0, 5.0, 7.0, "in this launch", (1.0, 11.0))
     said = explained(replace(one, believed=believed), DEFAULT, goes_on=True).in_use
     assert said.endswith("; other launches, of which none was seen: +1.0 to +11.0 %")
+
+
+def test_a_large_gain_is_said_as_people_say_it() -> None:
+    many = [[math.log(13.27) + each for each in values] for values in KINDS["improved"]]
+    assert "about 14.1 times as fast with it as with" in advice_on(judge(OTHER, DEFAULT, many, 0.1))
+    assert "about 6.2 % faster with it than with the default" in advice_on(
+        judge(OTHER, DEFAULT, KINDS["improved"], 0.001)
+    )
 
 
 def test_what_is_expected_of_the_launch_that_runs_is_said_to_be_of_it_alone() -> None:
