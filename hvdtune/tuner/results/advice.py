@@ -33,7 +33,7 @@ def _choice(verdict: Verdict, default: Setting) -> str:
     assert verdict.gain_percent is not None
     assert verdict.ci_percent is not None
     low, high = verdict.ci_percent
-    others = "" if verdict.believed is None else verdict.believed.others_text
+    others = "" if verdict.believed is None else verdict.believed.others_by_all_text
     return (
         f"{setting}, proved {verdict.scope_text}: {verdict.gain_percent:+.1f} % "
         f"[{low:.1f}, {high:.1f}]{others}"

@@ -8,6 +8,7 @@ verified stands where its launches put it, and that of the search is one of them
 """
 
 import math
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Final
@@ -16,10 +17,22 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvdtune.core.config.knobs import Setting
+from hvdtune.tuner.measure.pair_plan import LARGE_GAIN
 from hvdtune.tuner.search.context import StudyContext
-from hvdtune.tuner.stats.estimates import Estimate, Noise, estimate, estimate_over_launches, pooled
+from hvdtune.tuner.space.search_space import key_of
+from hvdtune.tuner.stats.estimates import (
+    CONFIDENCE,
+    Estimate,
+    Noise,
+    Observation,
+    estimate,
+    estimate_over_launches,
+    noise_with,
+    pooled,
+)
 from hvdtune.tuner.stats.launch_levels import OWN_LIKING, levels_of
 from hvdtune.tuner.stats.posterior import Belief, Posterior, belief_of, interval_of, posterior_of
+from hvdtune.tuner.storage.in_use import SEARCH_PHASES
 from hvdtune.tuner.storage.pair_log import by_launch
 from hvdtune.tuner.storage.study_store import StudyStore
 
@@ -169,12 +182,13 @@ def posteriors(
 
 def _believed(context: StudyContext, setting: Setting, search: Posterior) -> Believed:
     run, log = context.run, context.runner.log
+    noise = _noise_of(context, search.mean, context.calibration.noise)
     searched = {pair.launch for phase in ("search", "race") for pair in log.of(phase, setting)}
     fresh = by_launch(log.of("verify", setting))
     measured = MeasuredLaunches(frozenset(searched), fresh, run.launch)
     if run.resumable is None:
         return _believed_of_restarts(search, measured)
-    return believed_after(search, measured, context.calibration.noise)
+    return believed_after(search, measured, noise)
 
 
 def believed_after(search: Posterior, launches: MeasuredLaunches, noise: Noise) -> Believed:
@@ -214,7 +228,7 @@ def _believed_of_restarts(search: Posterior, launches: MeasuredLaunches) -> Beli
 
 
 def _reading(values: Sequence[float], noise: Noise) -> Posterior:
-    own = pooled(values, noise, 0.95)
+    own = pooled(values, noise, CONFIDENCE)
     return Posterior(own.mean, max(own.stderr, 1e-6))
 
 
@@ -243,17 +257,9 @@ def _others(
 def _process(context: StudyContext, store: StudyStore) -> _Process | None:
     observed = store.observations()
     for trial in store.trials():
-        raced = (
-            context.runner.search_log_ratios("race", trial.setting)
-            if trial.number in observed
-            else []
-        )
-        if raced:
-            values = context.runner.search_log_ratios("search", trial.setting) + raced
-            own = pooled(values, context.calibration.search_noise, 0.95)
-            observed[trial.number] = replace(
-                observed[trial.number], value=own.mean, stderr=own.stderr
-            )
+        each = observed.get(trial.number)
+        if each is not None:
+            observed[trial.number] = _of_all_pairs(context, trial.setting, each)
     if len(observed) < 2:
         return None
     from hvdtune.tuner.stats.gaussian_process import far_below, fit  # scipy takes half a second
@@ -267,6 +273,35 @@ def _process(context: StudyContext, store: StudyStore) -> _Process | None:
         covariance[at, :] = covariance[:, at] = 0.0
         covariance[at, at] = process.noise[at]
     return _Process(list(observed), means, covariance)
+
+
+def _of_all_pairs(context: StudyContext, setting: Setting, stored: Observation) -> Observation:
+    """What search and race have read of a trial; as stored where that is the search alone."""
+    searched = context.runner.search_log_ratios("search", setting)
+    raced = context.runner.search_log_ratios("race", setting)
+    known = context.calibration.search_noise
+    noise = _noise_of(context, stored.value, known)
+    if not searched or not (raced or noise != known):
+        return stored
+    own = pooled(searched + raced, noise, CONFIDENCE)
+    return replace(stored, value=own.mean, stderr=own.stderr)
+
+
+def _noise_of(context: StudyContext, gain: float, calibrated: Noise) -> Noise:
+    """The spread of a pair of a setting that gains so much.
+
+    The calibration has that of the default. A setting that is far faster has another: a step that
+    mostly waits takes nearly the same time each time, and one that does not wait does not.
+    """
+    if gain < LARGE_GAIN:
+        return calibrated
+    groups: dict[tuple[str, int, str, str], list[float]] = defaultdict(list)
+    for pair in context.runner.log.pairs:
+        is_measured = pair.phase in (*SEARCH_PHASES, "verify") and not pair.set_aside
+        if is_measured and pair.over_default >= LARGE_GAIN:
+            key = pair.phase, pair.launch, key_of(pair.setting), key_of(pair.reference)
+            groups[key].append(pair.search_log_ratio)
+    return noise_with(calibrated, list(groups.values()))
 
 
 def _no_surer_than_shown(process: _Process, least_sd: float) -> _Process:

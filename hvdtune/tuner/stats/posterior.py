@@ -64,6 +64,13 @@ class Belief:
         return f"; other launches, of which none was seen: {_range(*self.others_percent)} %"
 
     @property
+    def others_by_all_text(self) -> str:
+        """The same behind a range that is of fresh pairs alone, and may be the wider one."""
+        if self.others_percent is None:
+            return ""
+        return f"; expected of other launches, by all readings: {_range(*self.others_percent)} %"
+
+    @property
     def unproved_text(self) -> str:
         """What is said of a setting that is used without proof, whose range may lie above zero."""
         return self._unproved(self.scope)

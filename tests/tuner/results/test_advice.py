@@ -39,7 +39,7 @@ def test_a_gain_of_few_launches_is_said_to_be_one() -> None:
     assert "speaks of this run only" in advice_on(one)
     believed = Belief(6.0, 5.0, 7.0, "in this launch", (1.0, 11.0))
     said = explained(replace(one, believed=believed), DEFAULT, goes_on=True).in_use
-    assert said.endswith("; other launches, of which none was seen: +1.0 to +11.0 %")
+    assert said.endswith("; expected of other launches, by all readings: +1.0 to +11.0 %")
 
 
 def test_a_large_gain_is_said_as_people_say_it() -> None:
