@@ -2,6 +2,7 @@
 
     python -m studies.tuning.slow_start                   # 20 studies, an hour and a half, as root
     python -m studies.tuning.slow_start --studies 2 --seconds 60
+    python -m studies.tuning.slow_start --first 12        # the last eight of the twenty
 
 The job reduces 200 small tensors over two hosts, with fusion switched off and a cycle of 50 ms, as
 a setting may be that was copied from elsewhere. Beside each study 0 to 3 processes compute, by
@@ -46,17 +47,18 @@ _LEAST_US: Final = 10_000_000  # of a launch that checks: so long at least
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     parser.add_argument("--studies", type=int, default=20)
+    parser.add_argument("--first", type=int, default=0, help="the study to begin with, to go on")
     parser.add_argument("--seconds", type=float, default=180.0, help="the budget of each study")
     parser.add_argument("--launches", type=int, default=5, help="of each setting, to check it")
     parser.add_argument("--steps", type=int, default=150, help="of each of these launches, or more")
     parser.add_argument("--seed", type=int, default=0)
     arguments = parser.parse_args()
     draw = random.Random(arguments.seed)
+    draws = [draw.randint(0, _MOST_BUSY) for _ in range(arguments.studies)]
     results: list[Result] = []
     print(HEAD, flush=True)
     with starter(SCENARIO) as jobs:
-        for number in range(arguments.studies):
-            busy = draw.randint(0, _MOST_BUSY)
+        for number, busy in list(enumerate(draws))[arguments.first :]:
             with load(busy):
                 began = time.monotonic()
                 verdict = study(jobs, arguments.seconds, arguments.seed + number)
