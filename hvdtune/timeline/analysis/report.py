@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
-from hvdtune.plural import capitalized, sized
+from hvdtune.plural import capitalized, counted, sized
 from hvdtune.timeline.analysis import arrivals
 from hvdtune.timeline.analysis.arrivals import Arrivals, arrivals_of
 from hvdtune.timeline.analysis.compare import TITLES
@@ -197,9 +197,11 @@ def _readable(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _table(table: pd.DataFrame, metric: str = "") -> str:
+    if table.empty:
+        return ""
     table = _readable(table)
     titles = headings(table.columns, metric)
-    unknown = [name for name in titles if len(table) and table[name].isna().all()]
+    unknown = [name for name in titles if table[name].isna().all()]
     table = table.drop(columns=unknown)
     head = "".join(f"<th>{escape(titles[str(name)])}</th>" for name in table)
     rows = [
@@ -207,7 +209,7 @@ def _table(table: pd.DataFrame, metric: str = "") -> str:
         for row in table.head(MOST_ROWS).itertuples(index=False)
     ]
     left = len(table) - len(rows)
-    more = f"<p>{left} more rows.</p>" if left > 0 else ""
+    more = f"<p>{counted(left, 'more row')}.</p>" if left > 0 else ""
     if unknown:
         more += f"<p>Not known: {escape(', '.join(titles[name] for name in unknown))}.</p>"
     return f'<div class="scroll"><table><tr>{head}</tr>' + "".join(rows) + f"</table></div>{more}"

@@ -1,6 +1,7 @@
 """The report's one file."""
 
 import re
+from html import escape
 
 import pytest
 
@@ -40,6 +41,16 @@ def test_numbers_and_the_legend_are_for_people() -> None:
     (legend,) = re.findall(r'<p class="key">(.*?)</p>', text)
     assert "Waiting for buckets" in legend and "exposed" not in legend
     assert "garbage" not in legend  # there is none
+
+
+def test_a_metric_without_rows_has_its_sentence_and_no_table() -> None:
+    trace = Training([10.0, 14.0], steps=1).trace()
+    text = page_of(trace)
+    empty = [metric for metric in measure(trace).values() if metric.table.empty]
+    assert [metric.title for metric in empty if metric.title == "Stragglers"]
+    for metric in empty:
+        after = text.split(f"<h2>{metric.title}</h2>")[1].split("<h2>")[0]
+        assert escape(metric.summary) in after and "<table" not in after
 
 
 def test_every_column_of_a_metric_has_a_heading() -> None:
