@@ -113,7 +113,9 @@ def _head(runs: Runs) -> Component:
 
 def _choice(runs: Runs) -> list[Component]:
     if len(runs) == 1:
-        return [html.Code(runs[0].title, className="run-title"), dcc.Store(id="run")]
+        title = runs[0].title
+        name = html.Code(html.Bdi(title), title=title, className="run-title")
+        return [name, dcc.Store(id="run")]
     choice = dmc.Select(
         data=[{"label": run.title, "value": str(index)} for index, run in enumerate(runs)],
         value="0",
