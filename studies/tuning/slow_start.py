@@ -1,6 +1,6 @@
 """Studies of a job whose first setting is far too slow, beside busy processes, and what they claim.
 
-    python -m studies.tuning.slow_start                   # 20 studies, an hour and a half, as root
+    python -m studies.tuning.slow_start --steps 40        # 20 studies, over two hours, as root
     python -m studies.tuning.slow_start --studies 2 --seconds 60
     python -m studies.tuning.slow_start --first 12        # the last eight of the twenty
 

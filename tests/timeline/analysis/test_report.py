@@ -47,7 +47,7 @@ def test_a_metric_without_rows_has_its_sentence_and_no_table() -> None:
     trace = Training([10.0, 14.0], steps=1).trace()
     text = page_of(trace)
     empty = [metric for metric in measure(trace).values() if metric.table.empty]
-    assert [metric.title for metric in empty if metric.title == "Stragglers"]
+    assert "Stragglers" in [metric.title for metric in empty]
     for metric in empty:
         after = text.split(f"<h2>{metric.title}</h2>")[1].split("<h2>")[0]
         assert escape(metric.summary) in after and "<table" not in after
