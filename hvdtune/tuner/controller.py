@@ -37,7 +37,7 @@ from hvdtune.tuner.results.run_files import write_results
 from hvdtune.tuner.results.search_report import render_search
 from hvdtune.tuner.results.study_report import render_report
 from hvdtune.tuner.search.beliefs import Believed, posteriors
-from hvdtune.tuner.search.choice import with_choice
+from hvdtune.tuner.search.choice import with_choice, with_simpler
 from hvdtune.tuner.search.context import StudyContext
 from hvdtune.tuner.search.known_setting import KnownSetting, confirm
 from hvdtune.tuner.search.race import race
@@ -258,6 +258,7 @@ def _confirm_or_search(
     found = posteriors(context, store, verdict.candidate) if is_single else {}
     verdict = with_choice(context, store, verdict, found, goes_on=goes_on)
     settings = {trial.number: trial.setting for trial in store.trials()}
+    verdict = with_simpler(verdict, context.default, settings, found)
     here = (each.here for number, each in found.items() if settings[number] == verdict.setting)
     return _Decided(verdict, found, next(here, None), goes_on)
 

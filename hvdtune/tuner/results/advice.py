@@ -6,7 +6,7 @@ from hvdtune.core.config.knobs import Setting
 from hvdtune.tuner.space.search_space import describe
 from hvdtune.tuner.stats.estimates import pace
 from hvdtune.tuner.stats.posterior import Belief
-from hvdtune.tuner.stats.verdict import Verdict
+from hvdtune.tuner.stats.verdict import SimplerSetting, Verdict
 
 _ENOUGH_LAUNCHES = 3
 _TWICE = 100.0
@@ -44,9 +44,11 @@ def _advice(verdict: Verdict, default: Setting) -> str:
     """What to do and why, in a sentence or two without statistics."""
     candidate = "" if verdict.candidate is None else describe(verdict.candidate, default)
     if verdict.kind == "improved":
-        return _advice_on_proved(verdict, candidate)
+        return _advice_on_proved(verdict, candidate) + _on_simpler(verdict.simpler, default)
     if verdict.expected is not None:
-        return _advice_on_expected(verdict.expected, describe(verdict.setting, default))
+        setting = describe(verdict.setting, default)
+        advice = _advice_on_expected(verdict.expected, setting)
+        return advice + _on_simpler(verdict.simpler, default)
     if verdict.kind == "noisy" and verdict.believed is not None and verdict.in_search is not None:
         return _back_to_default(verdict.believed, verdict.in_search, candidate)
     if verdict.kind == "noisy":
@@ -85,9 +87,24 @@ def _advice_on_proved(verdict: Verdict, candidate: str) -> str:
 
 def _faster(gain_percent: float) -> str:
     """By how much, as people say it: nobody imagines 1227 %."""
+    joined = "than" if gain_percent < _TWICE else "as"
+    return f"{_speed(gain_percent)} with it {joined} with the default"
+
+
+def _speed(gain_percent: float) -> str:
     if gain_percent < _TWICE:
-        return f"{gain_percent:.1f} % faster with it than with the default"
-    return f"{1 + gain_percent / 100:.1f} times as fast with it as with the default"
+        return f"{gain_percent:.1f} % faster"
+    return f"{1 + gain_percent / 100:.1f} times as fast"
+
+
+def _on_simpler(simpler: SimplerSetting | None, default: Setting) -> str:
+    """Which of the changes matter, as a further sentence."""
+    if simpler is None:
+        return ""
+    return (
+        f" About as much is expected of {describe(simpler.setting, default)} alone: "
+        f"{_speed(simpler.believed.gain_percent)}. It was not verified."
+    )
 
 
 def _advice_on_expected(expected: Belief, setting: str) -> str:

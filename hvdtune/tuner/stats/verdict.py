@@ -70,6 +70,15 @@ class LaunchEvidence:
 
 
 @dataclass(frozen=True)
+class SimplerSetting:
+    """A measured setting that changes only some of the knobs that another changes, to the same
+    values, and what is believed of it."""
+
+    setting: Mapping[str, Value]
+    believed: Belief
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The outcome of a study.
 
@@ -81,7 +90,9 @@ class Verdict:
     those of the search alone did. `in_use` is the choice in a sentence, `advice` what to do and
     why, without statistics; a comparison has none of these. `membership` are the ranks of an
     elastic job for which it holds, "" where ranks do not change. `evidence` is that of the launches
-    of earlier runs and of this one together, None where no earlier launch counts.
+    of earlier runs and of this one together, None where no earlier launch counts. `simpler` is a
+    setting of fewer changes than `setting`, of which nearly as much is believed; None: no such one
+    was measured.
     """
 
     kind: VerdictKind
@@ -102,6 +113,7 @@ class Verdict:
     advice: str = ""
     membership: str = ""
     evidence: LaunchEvidence | None = None
+    simpler: SimplerSetting | None = None
 
     @property
     def scope_text(self) -> str:

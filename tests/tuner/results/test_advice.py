@@ -6,7 +6,7 @@ import pytest
 
 from hvdtune.tuner.results.advice import explained
 from hvdtune.tuner.stats.posterior import Belief
-from hvdtune.tuner.stats.verdict import Verdict, judge, nothing_verified
+from hvdtune.tuner.stats.verdict import SimplerSetting, Verdict, judge, nothing_verified
 from tests.kit.simulated_job import DEFAULT
 
 OTHER = {**DEFAULT, "fusion_threshold_bytes": 32 << 20}
@@ -47,6 +47,20 @@ def test_a_large_gain_is_said_as_people_say_it() -> None:
     assert "about 14.1 times as fast with it as with" in advice_on(judge(OTHER, DEFAULT, many, 0.1))
     assert "about 6.2 % faster with it than with the default" in advice_on(
         judge(OTHER, DEFAULT, KINDS["improved"], 0.001)
+    )
+
+
+@pytest.mark.parametrize("is_proved", [True, False])
+def test_a_simpler_setting_that_gains_nearly_as_much_is_named(is_proved: bool) -> None:
+    both = {**OTHER, "cycle_time_ms": 0.0063}
+    verdict = judge(both, DEFAULT, KINDS["improved" if is_proved else "noisy"], 0.001)
+    if not is_proved:
+        verdict = replace(verdict, setting=both, expected=Belief(6.2, -0.3, 13.9))
+    assert "alone" not in advice_on(verdict)
+    simpler = SimplerSetting(OTHER, Belief(5.93, 4.0, 7.9))
+    assert advice_on(replace(verdict, simpler=simpler)).endswith(
+        " About as much is expected of fusion_threshold_bytes=32 MiB alone: 5.9 % faster. It was "
+        "not verified."
     )
 
 
