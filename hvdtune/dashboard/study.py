@@ -288,15 +288,15 @@ def _verdict(stored: Mapping[str, Any]) -> VerdictSummary:
         advice=str(stored.get("advice", "")),
         improved=bool(stored.get("improved", stored.get("kind") == "improved")),
         interval_percent=None if interval is None else (float(interval[0]), float(interval[1])),
-        scope=_scope(stored.get("launches")),
+        scope=_scope(stored.get("launches"), str(stored.get("proved_by", ""))),
         earlier_launches=int((stored.get("evidence") or {}).get("earlier", 0)),
     )
 
 
-def _scope(launches: object) -> str:
+def _scope(launches: object, proved_by: str) -> str:
     from hvdtune.tuner.stats.verdict import scope_of
 
-    return scope_of(launches) if isinstance(launches, int) and launches else ""
+    return scope_of(launches, proved_by) if isinstance(launches, int) and launches else ""
 
 
 def _floor(stored: Mapping[str, Any]) -> tuple[float, int] | None:

@@ -21,6 +21,7 @@ from hvdtune.tuner.results.run_files import write_floor, write_results, writing
 from hvdtune.tuner.results.study_report import render_comparison, render_floor
 from hvdtune.tuner.search.context import StudyContext
 from hvdtune.tuner.search.verification import prove, verify
+from hvdtune.tuner.space.search_space import describe
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.estimates import pace
 from hvdtune.tuner.stats.noise_floor import NoiseFloor, judge_noise_floor
@@ -79,7 +80,7 @@ def compare(
         launches = one_run if isinstance(second, Variant) else options
         launches = replace(launches, short_verify_pairs=options.min_verify_pairs)  # as asked for
         plan = plan_verify(launches, calibration.noise, context.cost, left_s, gain=0.0)
-        with _naming("B"):
+        with _naming(f"B ({describe(setting, first)})", runner):
             verdict = prove(context, setting, plan, wording=A_AND_B)
         if isinstance(second, Variant):
             verdict = replace(verdict, text=_which_is_faster(second.name, first, verdict))
@@ -106,7 +107,7 @@ def measure_noise_floor(
         shape = _shape(runner)
         pairs = max(options.min_verify_pairs, 2 * options.verify_launches)
         plan = VerifyPlan((pairs,), options.verify_launches, restart=False)
-        with _naming("the script"):
+        with _naming("the script", runner):
             launches = verify(runner, study.default, shape, plan)
         floor = judge_noise_floor(launches, options.resolution_percent, options.max_verify_pairs)
         report = render_floor(floor, shape, runner.log.pairs)
@@ -253,10 +254,13 @@ def _shape(runner: PairRunner) -> BlockShape:
 
 
 @contextlib.contextmanager
-def _naming(name: str) -> Iterator[None]:
+def _naming(name: str, runner: PairRunner) -> Iterator[None]:
     try:
         yield
-    except JobCrashed as crash:
-        raise ScriptFailed(f"{name} cannot be measured: {crash}", crash.exit_code) from crash
     except TrialFailed as failure:
-        raise StudyError(f"{name} cannot be measured: {failure}") from failure
+        text = f"{name} cannot be measured: {failure}"
+        if pairs := len(runner.log.pairs):
+            text += f"; {counted(pairs, 'pair')} kept, with which the same command goes on"
+        if isinstance(failure, JobCrashed):
+            raise ScriptFailed(text, failure.exit_code) from failure
+        raise StudyError(text) from failure

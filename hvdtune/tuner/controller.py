@@ -302,6 +302,8 @@ def _take_script_knobs(
     run.take_default(space.default)
     runner.default = space.default
     store.begin(space, options, _first_settings(study, space), sampler_for(space, options))
+    if study.near and space.adopt(study.first_settings[-1]):
+        runner.reporter.notice(f"the setting that {study.near} ended with is tried early")
 
 
 def _note_failed(store: StudyStore, setting: Setting, reason: str) -> None:

@@ -34,13 +34,13 @@ class Study:
 
     `default` is the complete setting with which `start_job` starts the script, `hosts` how many
     hosts it runs on; `fingerprint` goes into the profile. `first_settings` are tried right after
-    the default. `host` tells of disturbances, `traces` where the raw traces of a launch lie. With
-    ByRestarting every block is a launch of its own, and nothing goes on after the verdict.
-    `attached` is the number of the launch that `start_job` returns first, where that runs already.
-    With `share` other tuners take part. `membership` are the ranks of an elastic job for which the
-    verdict will hold, "" where ranks do not change. `known` is what earlier launches of the job
-    have ended with; it is measured before anything is searched. Of an elastic job it is found for
-    each membership, in `earlier`.
+    the default; where `near` names a study, the last of them is what that ended with. `host` tells
+    of disturbances, `traces` where the raw traces of a launch lie. With ByRestarting every block is
+    a launch of its own, and nothing goes on after the verdict. `attached` is the number of the
+    launch that `start_job` returns first, where that runs already. With `share` other tuners take
+    part. `membership` are the ranks of an elastic job for which the verdict will hold, "" where
+    ranks do not change. `known` is what earlier launches of the job have ended with; it is measured
+    before anything is searched. Of an elastic job it is found for each membership, in `earlier`.
     """
 
     start_job: StartJob | ByRestarting
@@ -49,6 +49,7 @@ class Study:
     hosts: int = 1
     fingerprint: Mapping[str, Any] | None = None
     first_settings: Sequence[Setting] = ()
+    near: str = ""
     host: HostProbe | None = None
     traces: Traces | None = None
     attached: int | None = None

@@ -106,10 +106,9 @@ def _with_past(run: StudyRun, job: RunIdentity | None, reporter: StatusReporter)
     near = past_winner(known)
     if near is None:
         return replace(study, first_settings=[plain], known=earlier)
-    if earlier is None:
-        reporter.info(f"the setting that {near.path.parent} ended with is tried early")
+    source = str(near.path.parent) if earlier is None else ""
     first = [plain, near.profile.setting]
-    return replace(study, first_settings=first, known=earlier)
+    return replace(study, first_settings=first, near=source, known=earlier)
 
 
 def _follow(supervisor: TunerSupervisor, run: StudyRun, reporter: StatusReporter) -> int:

@@ -154,9 +154,13 @@ def test_pairs_against_another_setting_are_not_gone_on_with(tmp_path: Path) -> N
 @pytest.mark.parametrize(
     ("script", "message", "exit_code"),
     [
-        (Script(crashes_with=is_b), "B cannot be measured: rank 1 was killed", 139),
+        (
+            Script(crashes_with=is_b),
+            r"B \(cycle_time_ms=0.2\) cannot be measured: rank 1 was killed",
+            139,
+        ),
         (Script(crashes_at_start=True), "ImportError", 1),
-        (Script(refuses=is_b), "B cannot be measured: the ranks refused", 1),
+        (Script(refuses=is_b), r"B \(.*\) cannot be measured: the ranks refused .* kept", 1),
     ],
     ids=["b-crashes", "the-script-cannot-start", "the-ranks-refuse-b"],
 )

@@ -3,6 +3,7 @@
 import json
 import math
 import random
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,7 @@ from hvdtune.tuner.results.earlier_studies import Past, past_of
 from hvdtune.tuner.results.fingerprint import parse_fingerprint
 from hvdtune.tuner.results.profile import read_profile
 from hvdtune.tuner.results.run_files import DRIFT_FILE
-from hvdtune.tuner.search.known_setting import EarlierLaunch, KnownSetting
+from hvdtune.tuner.search.known_setting import EarlierLaunch, EarlierProof, KnownSetting
 from hvdtune.tuner.space.tune_options import TuneOptions
 from hvdtune.tuner.stats.estimates import Noise
 from hvdtune.tuner.storage.shared_study import SharedStudy
@@ -120,6 +121,39 @@ def test_later_launches_begin_with_the_choice_of_the_first_and_add_to_its_eviden
     assert read_profile(folder / "profile.yaml", KNOBS).verdict.evidence == evidence
     assert f"{launches} earlier launches of this job" in (folder / "report.md").read_text()
     assert f"{launches} of them earlier" in later.verdict.text
+
+
+def test_a_proof_of_one_launch_stays_that_of_the_study_that_proved_it(tmp_path: Path) -> None:
+    jobs = Jobs(tmp_path)
+    alone = {"verify_launches": 1, "max_verify_launches": 1}
+    first = jobs.run(Script(gain=short_cycles_win), None, **alone).verdict
+    assert (first.improved, first.launches, first.proved_by) == (True, 1, "")
+    later = jobs.run(Script(seed=1, gain=short_cycles_win), jobs.past().known).verdict
+    proved_by = str(tmp_path / "train-0")
+    assert later.improved and later.proved_by == proved_by
+    assert later.ci_percent == first.ci_percent
+    assert f"95 % CI in one launch of {proved_by}, borne out: " in later.text
+    assert f"proved in one launch of {proved_by}: " in later.in_use
+    assert f"{proved_by} proved that training is about" in later.advice
+    assert later.advice.endswith("and this run bears that out.")
+    assert read_study(tmp_path / "train-1").trials_text == "0 trials"
+    report = (tmp_path / "train-1" / "report.md").read_text()
+    assert f"| in one launch of {proved_by}, which proved it |" in report
+    known = jobs.past().known
+    assert known is not None and known.proof is not None and known.proof.source == proved_by
+
+
+def test_where_no_other_launch_counts_this_one_is_told_by_its_pairs_alone(tmp_path: Path) -> None:
+    # The launch that the setting was found in has had its say.
+    searched = EarlierLaunch((0.08, 0.09, 0.07, 0.08), Noise(0.02, 5), was_searched=True)
+    proof = EarlierProof(8.3, (4.0, 12.8), 4, 1, "runs/train-0")
+    known = KnownSetting(KNOWN, (searched,), proof, "runs/train-0", {})
+    verdict = Jobs(tmp_path).run(Script(gain=short_cycles_win), known).verdict
+    assert re.fullmatch(
+        r"\+8\.3 % \[4\.0, 12\.8\] 95 % CI in one launch of runs/train-0, borne out: "
+        r"\+\d\.\d % \[\d\.\d, \d+\.\d\] in this launch, 20 pairs",
+        verdict.text,
+    )
 
 
 def test_what_another_job_has_left_is_not_taken_over_and_the_reason_is_said(

@@ -127,7 +127,8 @@ def _all_launches(study: OpenStudy) -> str:
     if gain is None or interval is None or not launches:
         return ""
     low, high = interval
-    return f"verified: {gain:+.1f} % [{low:.1f}, {high:.1f}] 95 % CI {scope_of(launches)}"
+    scope = scope_of(launches, str(verdict.get("proved_by", "")))
+    return f"verified: {gain:+.1f} % [{low:.1f}, {high:.1f}] 95 % CI {scope}"
 
 
 def _table(*columns: str, numbers: Sequence[int]) -> Table:

@@ -22,6 +22,7 @@ VARIABLE: Final = "HVDTUNE_SCRIPT_KNOBS"
 """The environment variable with the values that a job starts with, as a JSON object."""
 
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]{0,63}")
+_PLAIN: Final = re.compile(r"[\w.+/@-]+")
 _MOST_VALUES: Final = 64
 
 
@@ -61,8 +62,8 @@ def check_value(name: str, value: object) -> None:
     is_number = isinstance(value, int | float) and math.isfinite(value)
     if not is_number and not isinstance(value, str):
         raise UsageError(
-            f"knob {name} cannot have the value {value!r}: it takes True and False, numbers and "
-            "texts"
+            f"knob {name} cannot have the value {value!r}: it takes True and False, Python's "
+            "numbers and texts"
         )
 
 
@@ -76,7 +77,12 @@ def find_value(name: str, value: object, values: Sequence[Value]) -> Value:
 
 def listed(values: Sequence[Value]) -> str:
     """The values in one line."""
-    return ", ".join(str(value) for value in values)
+    return ", ".join(quoted(value) if isinstance(value, str) else str(value) for value in values)
+
+
+def quoted(text: str) -> str:
+    """A value that is a text, in quotes where it could not be told from what stands beside it."""
+    return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
 
 
 def parse_value(text: str) -> Value:

@@ -58,8 +58,11 @@ def knob(name: str, values: Sequence[Choice], *, changes_results: bool = False) 
     found = PROCESS.script_knobs.get(name)
     if found is None:
         found = PROCESS.script_knobs[name] = _declared(native, name, values, changes_results)
-    elif found.values != tuple(values) or found.changes_results != changes_results:
+    elif found.values != tuple(values):
         raise UsageError(f"knob {name} was declared with other values before in this script")
+    elif found.changes_results != changes_results:
+        before = f"changes_results={found.changes_results}"
+        raise UsageError(f"knob {name} was declared with {before} before in this script")
     version = native.script_version()
     if version != found.version:
         found.value = _value_in_force(native, name, found.values)
@@ -106,9 +109,9 @@ def _check_alike(line: str) -> None:
 
     own = np.frombuffer(line.encode() + b"\n", np.uint8)
     number = len(PROCESS.script_knobs)
-    request = _native.Request(
-        op="allgather", name=f"knob.{number}.declaration", tensors=[("uint8", [len(own)])]
-    )
+    # Where a rank declares nothing, this name is what the others read of whom they wait for.
+    name = f"hvd.knob, declaration {number + 1} (every rank makes it)"
+    request = _native.Request(op="allgather", name=name, tensors=[("uint8", [len(own)])])
 
     def finish(operation: _native.Operation) -> bytes:
         lines = np.empty(operation.result_bytes(0), np.uint8)

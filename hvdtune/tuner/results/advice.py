@@ -72,6 +72,11 @@ def _advice(verdict: Verdict, default: Setting) -> str:
 def _advice_on_proved(verdict: Verdict, candidate: str) -> str:
     assert verdict.gain_percent is not None
     faster = f"training is about {_faster(verdict.gain_percent)}"
+    if verdict.proved_by:
+        return (
+            f"Use {candidate}: {verdict.proved_by} proved that {faster}, and this run bears that "
+            "out."
+        )
     if verdict.launches == 1:
         return (
             f"Use {candidate} in this run: {faster}. That speaks of this run only: no other launch "

@@ -128,7 +128,13 @@ def _proof(study: EarlierStudy) -> EarlierProof | None:
     verdict = study.verdict
     if not verdict.improved or verdict.gain_percent is None or verdict.ci_percent is None:
         return None
-    return EarlierProof(verdict.gain_percent, verdict.ci_percent, verdict.pairs, verdict.launches)
+    return EarlierProof(
+        verdict.gain_percent,
+        verdict.ci_percent,
+        verdict.pairs,
+        verdict.launches,
+        verdict.proved_by or study.source,
+    )
 
 
 def _launches(study: EarlierStudy, setting: Setting) -> Iterator[EarlierLaunch]:

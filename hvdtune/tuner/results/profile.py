@@ -29,7 +29,8 @@ class ProfileVerdict:
     """The verdict a profile rests on; percent, the interval at 95 %, None: nothing measured.
 
     `expected` is what is believed of a setting that was chosen without proof, else None;
-    `evidence` that of launches of earlier runs and of the study together.
+    `evidence` that of launches of earlier runs and of the study together; `proved_by` is the
+    earlier study of whose launches gain and interval are, "" where they are of its own.
     """
 
     improved: bool
@@ -41,6 +42,7 @@ class ProfileVerdict:
     text: str
     expected: Belief | None = None
     evidence: LaunchEvidence | None = None
+    proved_by: str = ""
 
 
 @dataclass(frozen=True)

@@ -155,7 +155,7 @@ def _by_scope(verdict: Verdict) -> list[str]:
         if evidence is None:
             rows.append(f"| {verdict.scope_text}, by these pairs alone | {gain} |")
         elif verdict.ci_percent != evidence.ci_percent:
-            rows.append(f"| {verdict.scope_text}, proved by an earlier study | {gain} |")
+            rows.append(f"| {verdict.scope_text}, which proved it | {gain} |")
     if evidence is not None and evidence.ci_percent is not None:
         scope = scope_of(len(evidence.gains_percent))
         gain = _interval(evidence.gain_percent, evidence.ci_percent)

@@ -50,12 +50,13 @@ class EarlierLaunch:
 
 @dataclass(frozen=True)
 class EarlierProof:
-    """What an earlier study has proved, in percent, at 95 %."""
+    """What an earlier study, `source`, has proved, in percent, at 95 %."""
 
     gain_percent: float
     ci_percent: tuple[float, float]
     pairs: int
     launches: int
+    source: str
 
 
 @dataclass(frozen=True)
@@ -176,17 +177,21 @@ def _verdict(
     stands = None if known.proof is None or not _bears_out(over, known.proof) else known.proof
     kind: VerdictKind = "improved" if over.low > 0 or stands is not None else "noisy"
     gain, interval, launches = evidence.gain_percent, evidence.ci_percent, over.n
+    # One launch is told by its pairs; as one of several it is a number without an interval.
+    said = here if over.n == 1 else f"{evidence.text}; {here}"
+    proved_by = ""
     if over.low > 0:
         text = f"{evidence.text}; {here}"
     elif stands is not None:
         gain, interval, launches = stands.gain_percent, stands.ci_percent, stands.launches
         low, high = interval
+        proved_by = stands.source
         text = (
-            f"{gain:+.1f} % [{low:.1f}, {high:.1f}] 95 % CI {scope_of(launches)}, proved by an "
-            f"earlier study and borne out: {evidence.text}; {here}"
+            f"{gain:+.1f} % [{low:.1f}, {high:.1f}] 95 % CI {scope_of(launches, proved_by)}, borne "
+            f"out: {said}"
         )
     else:
-        text = f"not proved over launches: {evidence.text}; {here}"
+        text = f"not proved over launches: {said}"
     floor = to_percent(context.calibration.floor(pairs))
     return Verdict(
         kind=kind,
@@ -203,6 +208,7 @@ def _verdict(
         expected=None if kind == "improved" else believed,
         believed=believed,
         evidence=evidence,
+        proved_by=proved_by,
     )
 
 

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 from hvdtune.core.config.knobs import Knob, Setting, Value, validate
-from hvdtune.core.config.script_knobs import find_value, is_of_script
+from hvdtune.core.config.script_knobs import find_value, is_of_script, quoted
 from hvdtune.errors import UsageError
 from hvdtune.plural import sized
 
@@ -261,7 +261,7 @@ def describe(setting: Setting, default: Mapping[str, Value]) -> str:
 def shown(name: str, value: Value) -> str:
     """A knob's value for people; sizes are those of knobs named `..._bytes`."""
     if isinstance(value, str):
-        return value
+        return quoted(value)
     if isinstance(value, bool):
         return "true" if value else "false"
     if name.endswith("_bytes") and value >= 2**10:

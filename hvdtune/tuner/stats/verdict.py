@@ -92,7 +92,8 @@ class Verdict:
     elastic job for which it holds, "" where ranks do not change. `evidence` is that of the launches
     of earlier runs and of this one together, None where no earlier launch counts. `simpler` is a
     setting of fewer changes than `setting`, of which nearly as much is believed; None: no such one
-    was measured.
+    was measured. `proved_by` is the earlier study of whose launches gain and interval are, "" where
+    they are of this one's.
     """
 
     kind: VerdictKind
@@ -114,11 +115,12 @@ class Verdict:
     membership: str = ""
     evidence: LaunchEvidence | None = None
     simpler: SimplerSetting | None = None
+    proved_by: str = ""
 
     @property
     def scope_text(self) -> str:
         """What its interval speaks of."""
-        return scope_of(self.launches)
+        return scope_of(self.launches, self.proved_by)
 
     @property
     def improved(self) -> bool:
@@ -204,9 +206,10 @@ def nothing_verified(
     )
 
 
-def scope_of(launches: int) -> str:
-    """What an interval from so many launches speaks of."""
-    return "in one launch" if launches == 1 else f"over {counted(launches, 'launch')}"
+def scope_of(launches: int, proved_by: str = "") -> str:
+    """What an interval from so many launches speaks of; `proved_by`: they are of that study."""
+    scope = "in one launch" if launches == 1 else f"over {counted(launches, 'launch')}"
+    return f"{scope} of {proved_by}" if proved_by else scope
 
 
 def _text(

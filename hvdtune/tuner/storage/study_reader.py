@@ -66,8 +66,11 @@ def view_contents(stored: Contents, own: tuple[Pair, ...], tuner: str = "") -> S
 
     verdict = attribute("verdict")
     beliefs: Mapping[str, Any] = attribute("beliefs") or {}
+    trials = view_trials(stored.trials)
+    if verdict is not None and all(trial.state == "waiting" for trial in trials):
+        trials = []  # A setting of earlier launches was borne out, so nothing is searched.
     return StudyView(
-        trials=tuple(view_trials(stored.trials)),
+        trials=tuple(trials),
         pairs=(*own, *stored.pairs),
         noise_floor_percent=attribute("noise_floor"),
         default=stored.attributes.get("default_setting"),
