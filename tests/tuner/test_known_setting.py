@@ -123,6 +123,19 @@ def test_later_launches_begin_with_the_choice_of_the_first_and_add_to_its_eviden
     assert f"{launches} of them earlier" in later.verdict.text
 
 
+def test_launches_in_which_a_large_gain_was_verified_on_two_pairs_are_known(tmp_path: Path) -> None:
+    def gain(setting: Setting) -> float:
+        return 0.7 if float(setting["cycle_time_ms"]) < 0.9 else 0.0
+
+    jobs = Jobs(tmp_path)
+    first = jobs.run(Script(gain=gain), None).verdict
+    assert first.improved and first.pairs == 2 * first.launches
+    known = jobs.past().known
+    assert known is not None and len(known.launches) == first.launches
+    jobs.run(Script(seed=1, gain=gain), known)
+    assert jobs.phases() == {"calibrate", "verify"}
+
+
 def test_a_proof_of_one_launch_stays_that_of_the_study_that_proved_it(tmp_path: Path) -> None:
     jobs = Jobs(tmp_path)
     alone = {"verify_launches": 1, "max_verify_launches": 1}

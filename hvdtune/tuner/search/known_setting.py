@@ -25,8 +25,9 @@ from hvdtune.tuner.stats.posterior import Posterior, belief_of
 from hvdtune.tuner.stats.verdict import LaunchEvidence, Verdict, VerdictKind, scope_of
 from hvdtune.tuner.storage.pair_log import by_launch
 
-# A launch with fewer says next to nothing, and would count like any other.
-LEAST_PAIRS: Final = 3
+# A launch with fewer says next to nothing, and would count like any other. A large gain is verified
+# on as few in each.
+LEAST_PAIRS: Final = 2
 
 
 @dataclass(frozen=True)
