@@ -80,7 +80,7 @@ def compare(
         launches = one_run if isinstance(second, Variant) else options
         launches = replace(launches, short_verify_pairs=options.min_verify_pairs)  # as asked for
         plan = plan_verify(launches, calibration.noise, context.cost, left_s, gain=0.0)
-        with _naming(f"B ({describe(setting, first)})", runner):
+        with _naming(f"B ({describe(setting, first)})", runner, run_dir):
             verdict = prove(context, setting, plan, wording=A_AND_B)
         if isinstance(second, Variant):
             verdict = replace(verdict, text=_which_is_faster(second.name, first, verdict))
@@ -107,7 +107,7 @@ def measure_noise_floor(
         shape = _shape(runner)
         pairs = max(options.min_verify_pairs, 2 * options.verify_launches)
         plan = VerifyPlan((pairs,), options.verify_launches, restart=False)
-        with _naming("the script", runner):
+        with _naming("the script", runner, run_dir):
             launches = verify(runner, study.default, shape, plan)
         floor = judge_noise_floor(launches, options.resolution_percent, options.max_verify_pairs)
         report = render_floor(floor, shape, runner.log.pairs)
@@ -254,13 +254,13 @@ def _shape(runner: PairRunner) -> BlockShape:
 
 
 @contextlib.contextmanager
-def _naming(name: str, runner: PairRunner) -> Iterator[None]:
+def _naming(name: str, runner: PairRunner, run_dir: Path) -> Iterator[None]:
     try:
         yield
     except TrialFailed as failure:
         text = f"{name} cannot be measured: {failure}"
         if pairs := len(runner.log.pairs):
-            text += f"; {counted(pairs, 'pair')} kept, with which the same command goes on"
+            text += f"; {counted(pairs, 'pair')} kept, with which -o {run_dir} goes on"
         if isinstance(failure, JobCrashed):
             raise ScriptFailed(text, failure.exit_code) from failure
         raise StudyError(text) from failure

@@ -1,8 +1,10 @@
+from dataclasses import replace
+
 from hvdtune.core.config.knobs import Setting, Value
 from hvdtune.tuner.search.beliefs import Believed
 from hvdtune.tuner.search.choice import with_simpler
 from hvdtune.tuner.stats.posterior import Posterior
-from hvdtune.tuner.stats.verdict import SimplerSetting, Verdict, nothing_verified
+from hvdtune.tuner.stats.verdict import SimplerSetting, nothing_verified
 from tests.kit.simulated_job import DEFAULT
 
 
@@ -17,8 +19,7 @@ def simpler_than(
     settings = {number: setting for number, (setting, _) in enumerate(gains)}
     posteriors = [Posterior(mean, sd) for _, mean in gains]
     found = {n: Believed(each, each, each) for n, each in enumerate(posteriors)}
-    verdict: Verdict = nothing_verified(DEFAULT, 0.01, 20, "")
-    verdict = Verdict(**{**vars(verdict), "setting": chosen})
+    verdict = replace(nothing_verified(DEFAULT, 0.01, 20, ""), setting=chosen)
     return with_simpler(verdict, DEFAULT, settings, found).simpler
 
 
