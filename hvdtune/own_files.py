@@ -19,7 +19,10 @@ _ONE_NAME_ONLY: Final = (errno.EPERM, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENO
 
 @contextlib.contextmanager
 def replacement(
-    path: Path, mode: int = 0o666, put: Callable[[Path, Path], None] = os.replace
+    path: Path,
+    mode: int = 0o666,
+    put: Callable[[Path, Path], None] = os.replace,
+    prefix: str = "",
 ) -> Iterator[Path]:
     """A new, empty file beside `path` that takes its place when the block ends without an error.
 
@@ -29,8 +32,9 @@ def replacement(
     Args:
         mode: its permissions, less those that the process withholds (umask).
         put: how it takes the place; `add` leaves a file that is there.
+        prefix: begins the part's name, by which what a killed process left can be found.
     """
-    part = path.with_name(f".{secrets.token_hex(8)}.part")
+    part = path.with_name(f".{prefix}{secrets.token_hex(8)}.part")
     os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))
     try:
         yield part
@@ -68,13 +72,67 @@ def require_own(path: Path, advice: str = ": remove it") -> None:
     Args:
         advice: the end of the message.
     """
-    facts = path.lstat()
+    _require_own(path, path.lstat(), advice)
+
+
+def read_own(path: Path, folder: int | None = None) -> bytes:
+    """Return the content of a file that only this user can write to.
+
+    The file that is checked is the one that is read: it is opened once, without following a link.
+
+    Args:
+        folder: a descriptor of `open_own_folder`. Only the file's name is then looked up, in it.
+
+    Raises:
+        PermissionError: it is a link or not a file, or another user owns it or can write to it.
+        OSError: it cannot be read.
+    """
+    flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+    try:
+        descriptor = os.open(path if folder is None else path.name, flags, dir_fd=folder)
+    except OSError as error:
+        if error.errno == errno.ELOOP:
+            raise PermissionError(errno.EPERM, f"{path} is a link", str(path)) from None
+        raise
+    try:
+        facts = os.fstat(descriptor)
+        if not stat.S_ISREG(facts.st_mode):
+            raise PermissionError(errno.EPERM, f"{path} is not a file", str(path))
+        _require_own(path, facts, "")
+        with open(descriptor, "rb", closefd=False) as file:
+            return file.read()
+    finally:
+        os.close(descriptor)
+
+
+@contextlib.contextmanager
+def open_own_folder(folder: Path) -> Iterator[int]:
+    """A descriptor of a folder in which other users cannot write.
+
+    Its owner may be root. For root it may be any user: in a container root often writes to a
+    folder of the user outside.
+
+    Raises:
+        PermissionError: others can write there.
+        OSError: it cannot be opened.
+    """
+    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        facts = os.fstat(descriptor)
+        if is_open_to_others(facts) or (facts.st_uid != 0 and os.geteuid() != 0):
+            _require_own(folder, facts, "")
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _require_own(path: Path, facts: os.stat_result, advice: str) -> None:
     if stat.S_ISLNK(facts.st_mode):
         problem = "is a link"
-    elif facts.st_uid != os.geteuid():
-        problem = "belongs to another user"
     elif is_open_to_others(facts):
         problem = "can be written to by other users"
+    elif facts.st_uid != os.geteuid():
+        problem = "belongs to another user"
     else:
         return
     raise PermissionError(errno.EPERM, f"{path} {problem}{advice}", str(path))

@@ -7,7 +7,14 @@ from pathlib import Path
 import pytest
 
 from hvdtune.errors import HvdtuneError
-from hvdtune.own_files import make_own_folder, replacement, require_own, require_trusted
+from hvdtune.own_files import (
+    make_own_folder,
+    open_own_folder,
+    read_own,
+    replacement,
+    require_own,
+    require_trusted,
+)
 from hvdtune.timeline.writing.export import replacing
 from hvdtune.tuner.files import replace_file
 
@@ -35,6 +42,22 @@ def test_a_folder_of_others_is_refused(tmp_path, monkeypatch, mode, owner, probl
     monkeypatch.setattr(os, "geteuid", lambda: me + owner)
     with pytest.raises(PermissionError, match=problem):
         make_own_folder(folder)
+
+
+def test_a_file_is_read_from_the_descriptor_that_was_checked(tmp_path):
+    path = tmp_path / "mine"
+    path.write_bytes(b"content")
+    with open_own_folder(tmp_path) as folder:
+        (tmp_path / "aside").mkdir()
+        assert read_own(tmp_path / "aside" / "mine", folder) == b"content"
+    path.chmod(0o666)
+    with pytest.raises(PermissionError, match="mine can be written to by other users"):
+        read_own(path)
+    (tmp_path / "link").symlink_to(path)
+    with pytest.raises(PermissionError, match="is a link"):
+        read_own(tmp_path / "link")
+    with pytest.raises(PermissionError, match="is not a file"):
+        read_own(tmp_path)
 
 
 def test_a_link_is_refused_wherever_it_leads(tmp_path):

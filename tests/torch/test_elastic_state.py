@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import hvdtune.torch as hvd
+from hvdtune.core.elastic.packing import pack, unpack
 from hvdtune.core.elastic.randomness import dealt_seed
 from hvdtune.core.rank.process import PROCESS
 from hvdtune.errors import UsageError
@@ -44,6 +45,26 @@ def write_and_resume(folder):
         return same, place == (4, 2, list(before.sampler.remaining_indices)[2:]), str(error)
 
 
+def packed_again():
+    model = torch.nn.Sequential(torch.nn.Linear(2, 3), torch.nn.BatchNorm1d(3)).bfloat16()
+    optimizer = torch.optim.Adam(model.parameters())
+    schedule = torch.optim.lr_scheduler.MultiStepLR(optimizer, [2])
+    more = {"dense": torch.ones(2, 3).t(), "no": torch.empty(0), "z": torch.tensor(1j).conj()}
+    state = hvd.elastic.TorchState(model, optimizer, schedule=schedule, **more)
+    model(torch.ones(4, 2).bfloat16()).sum().backward()
+    optimizer.step(), state.save()
+    packed = pack(state.snapshot())
+    again = unpack(packed.joined(), may_unpickle=False)
+    weights = again["handled"]["model"], state.snapshot()["handled"]["model"]
+    assert weights[0]._metadata == weights[1]._metadata
+    pairs = [*zip(weights[0].values(), weights[1].values(), strict=True)]
+    pairs += [(again["objects"][name], value) for name, value in more.items()]
+    for name, value in state.snapshot()["handled"]["optimizer"]["state"][0].items():
+        pairs.append((again["handled"]["optimizer"]["state"][0][name], value))
+    same = [a.dtype == b.dtype and torch.equal(a, b) for a, b in pairs]
+    return packed.pickled, same
+
+
 def deal(seed, commits):
     training().deal_randomness(seed, commits)
     return dealt_seed(seed, commits, hvd.rank()), torch.initial_seed(), float(torch.rand(()))
@@ -53,6 +74,11 @@ def test_a_training_goes_on_from_its_commit_on_the_disk(tmp_path):
     ((same, is_there, refusal),) = run(write_and_resume, 1, tmp_path)
     assert same == [True, True] and is_there
     assert "the commit's model does not fit" in refusal
+
+
+def test_models_optimizers_and_schedules_are_kept_without_a_pickle():
+    ((pickled, same),) = run(packed_again, 1)
+    assert pickled == [] and same == [True] * len(same) and len(same) == 13
 
 
 def test_every_rank_is_dealt_other_numbers_and_always_the_same():

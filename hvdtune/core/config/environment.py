@@ -368,6 +368,12 @@ def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
     return Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hvdtune"
 
 
+def config_folder(environ: Mapping[str, str] | None = None) -> Path:
+    """Where this user's programs keep what they cannot make again."""
+    env = os.environ if environ is None else environ
+    return Path(env.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "hvdtune"
+
+
 def storage_url(environ: Mapping[str, str] | None = None) -> str | None:
     """The database of shared studies, HVDTUNE_STORAGE; None where there is none."""
     return (os.environ if environ is None else environ).get("HVDTUNE_STORAGE") or None

@@ -1,46 +1,60 @@
 """Commits of a training in files: written whole or not at all, the newest few kept.
 
-    commit-NUMBER-TRAINING.hvdtune = MAGIC, pickle, BLAKE2b of both (32 bytes)
+    commit-NUMBER-TRAINING.hvdtune = MAGIC, packed content, digest, proof (32 bytes each)
 
-TRAINING are eight digits that the commits of one training have in common. The pickle is a dict of
-Python objects: `seed` and `state`. Reading one can run any code, so files that others could have
-written are refused, and none is ever taken from a connection.
+TRAINING are eight digits that the commits of one training have in common. The content is a dict,
+packed by `hvdtune.core.elastic.packing`: pickles are in it only for objects without a plain form.
+A pickle can run any code when it is read. So it is read only if the proof was made with this
+user's key: a file that was copied from someone else belongs to this user, but has no such proof.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import hmac
 import os
-import pickle
 import re
+import secrets
 import threading
 import warnings
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
+from hvdtune.core.elastic.packing import PickleRefusedError, pack, unpack
 from hvdtune.errors import UsageError
-from hvdtune.own_files import replacement, require_own
+from hvdtune.own_files import add, make_own_folder, open_own_folder, read_own, replacement
 
-_MAGIC: Final = b"hvdtune commit 1\n"
+_MAGIC: Final = b"hvdtune commit 2\n"
+_ANY_MAGIC: Final = b"hvdtune commit "
 _DIGEST_BYTES: Final = 32
+_NO_PROOF: Final = bytes(_DIGEST_BYTES)
+_PURPOSE: Final = b"hvdtune commit"
 _NAME: Final = re.compile(r"commit-(?P<number>\d{12})-(?P<training>[0-9a-f]{8})\.hvdtune")
 
 
 @dataclass(frozen=True)
 class FoundCommit:
-    """What a file holds: the number of the commit, which training's it is, and its dict."""
+    """The content of a commit's file.
+
+    Attributes:
+        commits: its number.
+        is_proved: whether this user has written it, so that pickles in it may be read.
+    """
 
     commits: int
     training: str
     content: dict[str, Any]
+    is_proved: bool
 
 
 @dataclass(frozen=True)
 class CommitOrder:
     """One commit that is to be written, as the newest of `keep` of its training in the folder.
 
-    Nobody changes `content` from then on.
+    Nobody changes `content` from then on. `has_pickles` has to be set for content with bytes that
+    are unpickled after reading.
     """
 
     folder: Path
@@ -48,45 +62,70 @@ class CommitOrder:
     training: str
     content: dict[str, Any]
     keep: int
+    has_pickles: bool = False
 
 
 class CommitWriter:
     """Writes commits on a thread of its own, the newest that there is when it is free.
 
-    Thread rule: one thread calls it. `_changed` guards `_waiting`, `_is_busy` and `_failure`.
+    A commit that cannot be written costs the training nothing: the first of a row of failures is a
+    warning, and `flush` raises it.
+
+    Thread rule: one thread calls it. `_changed` guards all attributes.
     """
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
         self._waiting: CommitOrder | None = None
         self._is_busy = False
-        self._failure: UsageError | None = None
+        self._failure: UsageError | None = None  # for `flush`
+        self._remark = ""  # for a warning
+        self._is_failing = False
         threading.Thread(target=self._run, name="hvdtune-commits", daemon=True).start()
 
     def write(self, order: CommitOrder) -> None:
-        """Has a commit written.
+        """Has a commit written. Warns of an earlier one that could not be written.
 
-        Raises UsageError where `keep` is not at least 1, and for an earlier commit that could not
-        be written.
+        Raises UsageError where `keep` is not at least 1.
         """
         if order.keep < 1:
             raise UsageError(f"keep is {order.keep}, but must be at least 1")
         with self._changed:
-            self._raise_failure()
             self._waiting = order
             self._changed.notify_all()
+        self._warn()
+
+    def finish(self) -> None:
+        """Returns when nothing is left to be written. Warns as `write` does."""
+        self._await_written()
+        self._warn()
 
     def flush(self) -> None:
-        """Returns when nothing is left to be written. Raises as `write` does."""
+        """Returns when nothing is left to be written.
+
+        Raises UsageError for a commit since the last `flush` that could not be written.
+        """
+        self._await_written()
+        failure, self._failure = self._failure, None
+        if failure is not None:
+            self._remark = ""
+            raise failure
+
+    def _await_written(self) -> None:
         with self._changed:
             while self._waiting is not None or self._is_busy:
                 self._changed.wait()
-            self._raise_failure()
 
-    def _raise_failure(self) -> None:
-        failure, self._failure = self._failure, None
-        if failure is not None:
-            raise failure
+    def _warn(self) -> None:
+        with self._changed:
+            remark, self._remark = self._remark, ""
+        if remark:
+            warnings.warn(
+                f"{remark}. The training goes on, with its commits in memory; state.flush() raises "
+                "this error",
+                RuntimeWarning,
+                stacklevel=5,  # of who calls commit()
+            )
 
     def _run(self) -> None:
         while True:
@@ -98,10 +137,14 @@ class CommitWriter:
             try:
                 write_commit(order)
             except Exception as error:  # an object's own methods may raise anything
+                why = getattr(error, "strerror", None) or error
                 failure = UsageError(
-                    f"commit {order.commits} could not be written to {order.folder}: {error}"
+                    f"commit {order.commits} could not be written to {order.folder}: {why}"
                 )
             with self._changed:
+                if failure is not None and not self._is_failing:
+                    self._remark = str(failure)
+                self._is_failing = failure is not None
                 # That a later commit succeeds is no reason to keep quiet of this one.
                 self._failure, self._is_busy = self._failure or failure, False
                 self._changed.notify_all()
@@ -111,99 +154,176 @@ def write_commit(order: CommitOrder) -> None:
     """Writes a commit and removes the training's older ones, and those of a course that it has left
     for an earlier commit.
 
-    Raises UsageError for a folder with another training's commits, what the file system raises,
-    and what the objects do that are pickled.
+    Raises UsageError for a folder with another training's commits or in which other users can
+    write, and for an object that cannot be pickled; and what the file system raises.
     """
-    import cloudpickle  # which most trainings never need
-
     folder = order.folder
-    folder.mkdir(parents=True, exist_ok=True)
-    for path in _files(folder):
-        if _training_of(path) != order.training:
-            raise UsageError(f"{path.name} is another training's: resume that, or remove it")
-    for part in folder.glob(".*.part"):  # of a process that was killed
-        part.unlink(missing_ok=True)
-    path = folder / f"commit-{order.commits:012}-{order.training}.hvdtune"
-    with replacement(path, mode=0o600) as part, part.open("wb") as file:
-        out = _Hashed(file)
-        out.write(_MAGIC)
-        cloudpickle.dump(order.content, out)
-        file.write(out.digest())
-        file.flush()
-        os.fsync(file.fileno())
-    _sync_folder(folder)
-    files = _files(folder)
-    mine = files.index(path)
-    for other in [*files[:mine], *files[mine + order.keep :]]:
-        other.unlink(missing_ok=True)
+    if not folder.is_dir():
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _own(folder) as descriptor:
+        names = _names(descriptor)
+        for name in names:
+            if _training_of(name) != order.training:
+                raise UsageError(f"{name} is another training's: resume that, or remove it")
+        _remove_parts(folder, descriptor, order.training)
+        path = folder / f"commit-{order.commits:012}-{order.training}.hvdtune"
+        packed = pack(order.content)
+        key = users_key() if packed.pickled or order.has_pickles else None
+        with (
+            replacement(path, 0o600, prefix=_prefix(order.training)) as part,
+            part.open("wb") as file,
+        ):
+            digest = _hash()
+            for piece in (_MAGIC, *packed.pieces):
+                digest.update(piece)
+                file.write(piece)
+            file.write(digest.digest())
+            file.write(_NO_PROOF if key is None else _proof(key, path.name, digest.digest()))
+            file.flush()
+            os.fsync(file.fileno())
+        os.fsync(descriptor)
+        names = _names(descriptor)
+        mine = names.index(path.name)
+        for name in [*names[:mine], *names[mine + order.keep :]]:
+            (folder / name).unlink(missing_ok=True)
 
 
 def newest_commit(folder: Path) -> FoundCommit | None:
     """The newest commit of a folder that is whole; None where there is none.
 
-    Raises UsageError for a file that another user could have written, or that cannot be read.
+    Raises UsageError for a folder or a file that another user could have written, that cannot be
+    read, or that has a pickle that this user has not written.
     """
-    for path in _files(folder):
-        try:
-            require_own(path, advice="")
-        except PermissionError as error:
-            raise UsageError(
-                f"a commit can run any code, and {error.strerror}: it is not read; make it yours "
-                "alone (chown, chmod 600) if you know that your training wrote it, or resume from "
-                "another folder"
-            ) from None
-        try:
-            data = path.read_bytes()
-        except OSError as error:
-            raise UsageError(f"{path}: {error.strerror}") from None
-        body, digest = data[:-_DIGEST_BYTES], data[-_DIGEST_BYTES:]
-        if body.startswith(_MAGIC) and _hash(body).digest() == digest:
-            number = int(_parts(path)["number"])
-            return FoundCommit(number, _training_of(path), pickle.loads(body[len(_MAGIC) :]))
-        warnings.warn(f"{path} is not whole and is passed over", RuntimeWarning, stacklevel=3)
+    if not folder.is_dir():
+        return None
+    with _own(folder) as descriptor:
+        for name in _names(descriptor):
+            try:
+                data = read_own(folder / name, descriptor)
+            except PermissionError as error:
+                raise UsageError(
+                    f"a commit is not read, as {error.strerror}: make it yours alone (chown, chmod "
+                    "600) if you know that your training wrote it, or resume from another folder"
+                ) from None
+            except OSError as error:
+                raise UsageError(f"{folder / name}: {error.strerror}") from None
+            found = _read(name, data, folder / name)
+            if found is not None:
+                return found
+            warnings.warn(
+                f"{folder / name} is not whole and is passed over", RuntimeWarning, stacklevel=3
+            )
     return None
 
 
-def _files(folder: Path) -> list[Path]:
-    """The commits of a folder, the newest first."""
-    if not folder.is_dir():
-        return []
-    return sorted((p for p in folder.iterdir() if _NAME.fullmatch(p.name)), reverse=True)
+def users_key() -> bytes:
+    """The key by which this user's commits prove who has written them; made where it is missing.
+
+    Raises OSError where it cannot be kept, or others can read or write it.
+    """
+    path = _key_path()
+    if not path.exists():
+        path.parent.parent.mkdir(parents=True, exist_ok=True)
+        make_own_folder(path.parent)
+        with (
+            contextlib.suppress(FileExistsError),  # another process made one
+            replacement(path, 0o600, add) as part,
+        ):
+            part.write_bytes(secrets.token_bytes(_DIGEST_BYTES))
+    key = read_own(path)
+    if len(key) != _DIGEST_BYTES:
+        raise OSError(0, f"{path} is not a key of {_DIGEST_BYTES} bytes: remove it", str(path))
+    return key
 
 
-def _training_of(path: Path) -> str:
-    return _parts(path)["training"]
+def _key_path() -> Path:
+    from hvdtune.core.config.environment import config_folder
+
+    return config_folder() / "commit-key"
 
 
-def _parts(path: Path) -> dict[str, str]:
-    match = _NAME.fullmatch(path.name)
+@contextlib.contextmanager
+def _own(folder: Path) -> Any:
+    with contextlib.ExitStack() as stack:
+        try:
+            descriptor = stack.enter_context(open_own_folder(folder))
+        except PermissionError as error:
+            raise UsageError(
+                f"commits are not kept in {folder}, as {error.strerror}: use a folder of your own "
+                "(chmod go-w), which the training makes if it is missing"
+            ) from None
+        except OSError as error:
+            raise UsageError(f"{folder}: {error.strerror}") from None
+        yield descriptor
+
+
+def _read(name: str, data: bytes, path: Path) -> FoundCommit | None:
+    """The commit in a file, None if it is not whole."""
+    view = memoryview(data)
+    ends = len(data) - 2 * _DIGEST_BYTES
+    if data.startswith(_ANY_MAGIC) and not data.startswith(_MAGIC):
+        raise UsageError(f"{path} is from another version of hvdtune: resume it with that version")
+    body, digest, proof = view[:ends], view[ends : ends + _DIGEST_BYTES], view[-_DIGEST_BYTES:]
+    if ends < len(_MAGIC) or not data.startswith(_MAGIC) or _hash(body).digest() != digest:
+        return None
+    is_proved = False
+    if proof != _NO_PROOF:
+        with contextlib.suppress(OSError):
+            is_proved = hmac.compare_digest(_proof(users_key(), name, bytes(digest)), proof)
+    try:
+        content = unpack(body[len(_MAGIC) :], may_unpickle=is_proved)
+    except PickleRefusedError as error:
+        raise unproved(str(error), path) from None
+    except ValueError as error:
+        raise UsageError(f"{path}: {error}") from None
+    return FoundCommit(_number_of(name), _training_of(name), content, is_proved)
+
+
+def unproved(what: str, path: Path) -> UsageError:
+    """The error for a pickle in a file without this user's proof."""
+    return UsageError(
+        f"{path} is not read: {what} in it is a pickle, which can run any code, and this user's "
+        f"key ({_key_path()}) did not write it. If you trust the file, copy the key from the "
+        "host or home where it was written"
+    )
+
+
+def _names(folder: int) -> list[str]:
+    """The names of a folder's commits, the newest first."""
+    return sorted((name for name in os.listdir(folder) if _NAME.fullmatch(name)), reverse=True)
+
+
+def _prefix(training: str) -> str:
+    return f"hvdtune-commit-{training}-"
+
+
+def _remove_parts(folder: Path, descriptor: int, training: str) -> None:
+    """Removes what a killed process of this training has left."""
+    pattern = re.compile(rf"\.{_prefix(training)}[0-9a-f]{{16}}\.part")
+    for name in os.listdir(descriptor):
+        if pattern.fullmatch(name):
+            (folder / name).unlink(missing_ok=True)
+
+
+def _training_of(name: str) -> str:
+    return _parts(name)["training"]
+
+
+def _number_of(name: str) -> int:
+    return int(_parts(name)["number"])
+
+
+def _parts(name: str) -> dict[str, str]:
+    match = _NAME.fullmatch(name)
     assert match is not None
     return match.groupdict()
 
 
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+def _proof(key: bytes, name: str, digest: bytes) -> bytes:
+    return hashlib.blake2b(
+        name.encode() + digest, digest_size=_DIGEST_BYTES, key=key, person=_PURPOSE
+    ).digest()
 
 
-def _hash(data: bytes = b"") -> Any:
+def _hash(data: bytes | memoryview = b"") -> Any:
     return hashlib.blake2b(data, digest_size=_DIGEST_BYTES)
-
-
-class _Hashed:
-    """A file that is written, and the digest of what was."""
-
-    def __init__(self, file: Any) -> None:
-        self._file, self._hash = file, _hash()
-
-    def write(self, data: Any) -> int:
-        self._hash.update(data)
-        written: int = self._file.write(data)
-        return written
-
-    def digest(self) -> bytes:
-        found: bytes = self._hash.digest()
-        return found

@@ -8,7 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from hvdtune.core.elastic.state import State, course_of, parts_of, take_parts
+from hvdtune.core.elastic.state import State, course_of, finish_writing, parts_of, take_parts
 from hvdtune.core.rank import runtime
 from hvdtune.core.rank.process import PROCESS
 from hvdtune.errors import (
@@ -55,7 +55,7 @@ def run_fn(
                     state.on_reset()
                 _take_part(state)
                 result = func(state, *args, **kwargs)
-                state.flush()
+                finish_writing(state)
                 if PROCESS.worker is not None:
                     PROCESS.worker.note_end()
                 return result

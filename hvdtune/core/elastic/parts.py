@@ -1,14 +1,14 @@
 """What each rank of a training has for itself, and its copies on other ranks.
 
-The *part* of a rank are its values of this kind, as a pickle. A commit has two steps: all ranks
-send copies of their parts, and each notes them beside those of the commit before (`prepare`); when
-all have met, each lets go of the former (`settle`). Whoever fails in between, all others have the
-parts of the newest commit that any of them has settled: those who have not can still do so.
+The *part* of a rank is its values of this kind, packed (`hvdtune.core.elastic.packing`). A commit
+has two steps: all ranks send copies of their parts, and each notes them beside those of the commit
+before (`prepare`); when all have met, each lets go of the former (`settle`). Whoever fails in
+between, all others have the parts of the newest commit that any of them has settled: those who
+have not can still do so.
 """
 
 from __future__ import annotations
 
-import pickle
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,6 +16,7 @@ from typing import Any, Final, NamedTuple, cast
 
 import numpy as np
 
+from hvdtune.core.elastic.packing import PickleRefusedError, pack, pickled_names, unpack
 from hvdtune.core.rank import collectives, runtime
 from hvdtune.core.rank.collectives import complete
 from hvdtune.core.rank.numpy_adapter import ADAPTER, Array
@@ -71,6 +72,20 @@ class Parts:
     rank: int
     held: Mapping[int, bytes]
 
+    def plain(self) -> list[Any]:
+        """Return what `from_plain` takes, of plain values."""
+        return [list(self.version), self.rank, dict(self.held)]
+
+    @classmethod
+    def from_plain(cls, plain: list[Any]) -> Parts:
+        """Make this again of what `plain` returned."""
+        version, rank, held = plain
+        return cls(Version(*version), rank, held)
+
+    def has_pickles(self) -> bool:
+        """Whether some part contains an object without a plain form."""
+        return any(pickled_names(part) for part in self.held.values())
+
 
 @dataclass(frozen=True)
 class Told:
@@ -109,7 +124,7 @@ class PartStore:
 
         Raises UsageError on all ranks where one's values cannot be pickled.
         """
-        payload, failure = _pickled(own)
+        payload, failure = _packed(own)
         place = runtime.cross_rank(), runtime.local_rank()
         told = allgather_object((place, -1 if failure else len(payload)), "elastic.parts")
         failed = [rank for rank, (_, length) in enumerate(told) if length < 0]
@@ -183,8 +198,20 @@ class PartStore:
         version = settled.version._replace(generation=FROM_DISK)
         return Parts(version, settled.rank, held)
 
-    def adopt(self, found: Parts) -> None:
-        """Holds what was read from the disk."""
+    def adopt(self, found: Parts, *, is_trusted: bool) -> None:
+        """Holds what was read from the disk.
+
+        Raises UsageError for parts of other values, and for a pickle where `is_trusted` is False.
+        """
+        if not is_trusted:  # other ranks unpack what they are sent without a question
+            for rank, part in found.held.items():
+                try:
+                    unpack(part, may_unpickle=False)
+                except PickleRefusedError as error:
+                    raise UsageError(
+                        f"the commit is not read: {error} of rank {rank} is a pickle, which can "
+                        "run any code, and this user's key did not write the file"
+                    ) from None
         names = sorted(_loaded(found.held[0]))
         if names != sorted(self._merge):
             raise UsageError(
@@ -310,17 +337,16 @@ def _generation() -> int:
     return worker.place.generation
 
 
-def _pickled(values: Mapping[str, Any]) -> tuple[bytes, Exception | None]:
-    import cloudpickle  # which most trainings never need
-
+def _packed(values: Mapping[str, Any]) -> tuple[bytes, Exception | None]:
     try:
-        return cloudpickle.dumps(dict(values)), None
-    except Exception as error:  # an object's own methods may raise anything; _refuse tells it
+        return pack(dict(values)).joined(), None
+    except UsageError as error:  # _refuse tells it
         return b"", error
 
 
 def _loaded(part: bytes) -> dict[str, Any]:
-    values: dict[str, Any] = pickle.loads(part)
+    """The values in a part, which comes from a rank of this job or was checked by `adopt`."""
+    values: dict[str, Any] = unpack(part, may_unpickle=True)
     return values
 
 

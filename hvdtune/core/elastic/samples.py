@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import warnings
 from collections.abc import Iterator, Mapping, Sized
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,8 @@ class SampleLedger:
         self._handed_out: list[tuple[int, list[int]]] = []  # since the last commit, by epoch
         self._noted: dict[str, Any] = {}  # of the last commit
         self._is_new = False  # this generation, since that
+        self._unwritten = ""  # of the audit file
+        self._has_warned = False
         self.reset()
 
     def set_epoch(self, epoch: int) -> None:
@@ -91,7 +94,7 @@ class SampleLedger:
     def note_commit(self, commits: int) -> None:
         """What was recorded until here is committed; called by the State.
 
-        Raises UsageError when the audit file cannot be written.
+        Warns when the audit file cannot be written. The next commit then writes what is missing.
         """
         before, is_new, self._is_new = self._noted, self._is_new, False
         self._noted = {"commit": commits, "ranks": self.num_replicas, "epochs": self._handed_out}
@@ -101,12 +104,21 @@ class SampleLedger:
         # Who was rank 0 before may have been lost before it could note its last commit.
         rows = [before, self._noted] if is_new and before else [self._noted]
         # What a process that was killed has begun ends where the next line begins.
-        text = "".join(f"\n{json.dumps(row)}\n" for row in rows)
+        self._unwritten += "".join(f"\n{json.dumps(row)}\n" for row in rows)
         try:
             with Path(self.audit).open("a", encoding="utf-8") as file:
-                file.write(text)
+                file.write(self._unwritten)
         except OSError as error:
-            raise UsageError(f"the audit file {self.audit}: {error.strerror}") from error
+            if not self._has_warned:
+                warnings.warn(
+                    f"the audit file {self.audit} cannot be written: {error.strerror}. The "
+                    "training goes on, and each commit tries again",
+                    RuntimeWarning,
+                    stacklevel=4,  # of who calls commit()
+                )
+            self._has_warned = True
+        else:
+            self._unwritten, self._has_warned = "", False
 
     def state_dict(self) -> dict[str, Any]:
         """The epoch, and how many samples of it all ranks have trained."""

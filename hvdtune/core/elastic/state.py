@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from hvdtune.core.elastic.commit_files import CommitOrder, CommitWriter, newest_commit
-from hvdtune.core.elastic.parts import Agreement, PartStore, PerRank
+from hvdtune.core.elastic.parts import Agreement, Parts, PartStore, PerRank
 from hvdtune.core.elastic.samples import SampleLedger
 from hvdtune.core.rank import handles, objects, runtime
 from hvdtune.core.rank.process import PROCESS
@@ -79,9 +79,12 @@ class State:
                 written waits, and gives way to the next. See `resume`.
             keep: the number of files that stay there, at least 1; older ones are removed.
 
+        A commit that cannot be written, to a full disk for one, is a warning: the one in memory
+        counts. See `flush`.
+
         Raises:
             HostsUpdatedInterrupt: see `check_host_updates`.
-            UsageError: an earlier commit could not be written, or this one cannot be.
+            UsageError: a value cannot be copied.
         """
         course, store = course_of(self), parts_of(self)
         version = None
@@ -114,15 +117,19 @@ class State:
         if self._rank() == 0:
             if self._writer is None:
                 self._writer = CommitWriter()
-            content = {"seed": course.first_seed, "state": self.snapshot(), "parts": parts}
-            self._writer.write(CommitOrder(folder, course.commits, course.training, content, keep))
+            content = {"seed": course.first_seed, "state": self.snapshot(), "parts": None}
+            has_pickles = False
+            if parts is not None:
+                content["parts"], has_pickles = parts.plain(), parts.has_pickles()
+            done = course.commits, course.training
+            self._writer.write(CommitOrder(folder, *done, content, keep, has_pickles))
 
     def resume(self, from_disk: str | Path) -> bool:
         """Takes up the newest commit of a folder; called before the training begins.
 
         What rank 0 finds there is what all ranks begin with. A file that is not whole is passed
-        over with a warning. The files hold pickles, which can do anything when they are read: one
-        that another user owns or can write to is refused.
+        over with a warning. A folder or file that another user can write to is refused, and so is
+        a pickle that this user has not written: it could run any code.
 
         Returns whether there was one.
 
@@ -140,7 +147,7 @@ class State:
             has, wants = ("no", "some") if parts is None else ("some", "no")
             raise UsageError(f"the commit keeps {has} PerRank values, this training has {wants}")
         if self._parts is not None and parts is not None:
-            self._parts.adopt(parts)
+            self._parts.adopt(Parts.from_plain(parts), is_trusted=found.is_proved)
         self.adopt(found.content["state"])
         course = course_of(self)
         course.commits, course.training = found.commits, found.training
@@ -154,7 +161,10 @@ class State:
             PROCESS.worker.note_samples(count)
 
     def flush(self) -> None:
-        """Returns when the commits for the disk are there. Raises UsageError where one is not."""
+        """Returns when the commits for the disk are there.
+
+        Raises UsageError where one since the last call could not be written.
+        """
         if self._writer is not None:
             self._writer.flush()
 
@@ -308,6 +318,13 @@ def course_of(state: State) -> Course:
     """How far the training of a State has come. Its attributes are the script's to name."""
     course: Course = vars(state).setdefault("_course", Course())
     return course
+
+
+def finish_writing(state: State) -> None:
+    """Waits for the commits for the disk. One that cannot be written is a warning."""
+    writer: CommitWriter | None = vars(state).get("_writer")
+    if writer is not None:
+        writer.finish()
 
 
 def parts_of(state: State) -> PartStore | None:

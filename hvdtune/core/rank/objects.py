@@ -99,7 +99,7 @@ def _pickled(obj: Any) -> tuple[Array, Exception | None]:
     try:
         content = bytearray(cloudpickle.dumps(obj))
     except Exception as error:  # an object's own methods may raise anything; _refuse tells it
-        return _room(0), error
+        return _room(0), unpicklable(obj, "", error)
     return np.frombuffer(content, np.uint8), None
 
 
@@ -109,5 +109,51 @@ def _loaded(payload: Array) -> Any:
 
 def _refuse(ranks: list[int], failure: Exception | None) -> None:
     where = ", ".join(map(str, ranks))
-    why = f": {failure}" if failure else "; see what is said there"
+    why = f": {failure}" if failure else ". Its error message names the part at fault"
     raise UsageError(f"the object of rank {where} cannot be pickled{why}") from failure
+
+
+def unpicklable(value: Any, name: str, error: Exception) -> UsageError:
+    """Return the error for a value that cannot be pickled, which names the part at fault."""
+    name, value, error = _part_at_fault(value, name, error)
+    kind = type(value)
+    what = f"{name or 'it'} is a {kind.__module__}.{kind.__qualname__}".replace("builtins.", "")
+    return UsageError(
+        f"{what}, which cannot be pickled ({error}). Leave it out and make it on each rank, or "
+        "give its class a __getstate__ without it"
+    )
+
+
+def _part_at_fault(value: Any, name: str, error: Exception) -> tuple[str, Any, Exception]:
+    """Descend to the innermost attribute or element that alone cannot be pickled."""
+    import cloudpickle
+
+    seen = {id(value)}
+    while True:
+        for inner_name, inner in _parts_of(value, name):
+            if id(inner) in seen:
+                continue
+            try:
+                cloudpickle.dumps(inner)
+            except Exception as inner_error:
+                name, value, error = inner_name, inner, inner_error
+                seen.add(id(inner))
+                break
+        else:
+            return name, value, error
+
+
+def _parts_of(value: Any, name: str) -> list[tuple[str, Any]]:
+    if isinstance(value, dict):
+        return [(inside(name, key), each) for key, each in value.items()]
+    if isinstance(value, list | tuple | set | frozenset):
+        return [(f"{name}[{index}]", each) for index, each in enumerate(value)]
+    if isinstance(value, type) or callable(value):
+        return []
+    attributes = getattr(value, "__dict__", {})
+    return [(f"{name}.{key}".lstrip("."), each) for key, each in dict(attributes).items()]
+
+
+def inside(name: str, key: Any) -> str:
+    """Return the name of a dict's value, of which "" is the outermost."""
+    return f"{name}[{key!r}]" if name else (key if isinstance(key, str) else f"[{key!r}]")

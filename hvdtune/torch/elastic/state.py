@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from hvdtune.core.elastic.packing import TensorKind, register_tensors
 from hvdtune.core.elastic.randomness import dealt_seed
 from hvdtune.core.elastic.state import ObjectState, check_free, check_names
 from hvdtune.core.rank import runtime
@@ -223,3 +224,28 @@ def _handler_of(value: Any) -> StateHandler | None:
             return handler(value)
     can_load = hasattr(value, "state_dict") and hasattr(value, "load_state_dict")
     return _StateDictHandler(value) if can_load else None
+
+
+def _split(tensor: Any) -> tuple[np.ndarray[Any, Any], list[Any]] | None:
+    """A dense tensor's bytes and what makes it again. See TensorKind."""
+    if tensor.layout is not torch.strided or tensor.is_quantized or tensor.device.type == "meta":
+        return None
+    values = tensor.detach().resolve_conj().resolve_neg().cpu().contiguous().reshape(-1)
+    name = str(tensor.dtype).removeprefix("torch.")
+    facts = [name, list(tensor.shape), tensor.device.type, tensor.requires_grad]
+    return values.view(torch.uint8).numpy(), facts
+
+
+def _join(data: np.ndarray[Any, Any], facts: list[Any]) -> torch.Tensor:
+    name, shape, device, requires_grad = facts
+    dtype = getattr(torch, name, None)
+    if not isinstance(dtype, torch.dtype):
+        raise UsageError(f"the data contain tensors of {name}, which this PyTorch lacks")
+    tensor = torch.empty(shape, dtype=dtype)
+    tensor.reshape(-1).view(torch.uint8).numpy()[:] = data
+    if device != "cpu":  # where that is a GPU: this process's
+        tensor = tensor.to(device)
+    return tensor.requires_grad_(requires_grad)
+
+
+register_tensors("hvdtune.torch", torch.Tensor, TensorKind(_split, _join))

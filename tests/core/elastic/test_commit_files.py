@@ -1,9 +1,12 @@
 """Commits in files: whole or not there, the newest few, and nobody else's."""
 
+import ctypes
 import os
+import resource
 import threading
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from hvdtune.core.elastic.commit_files import (
@@ -12,8 +15,12 @@ from hvdtune.core.elastic.commit_files import (
     newest_commit,
     write_commit,
 )
+from hvdtune.core.elastic.loop import run as run_elastic
 from hvdtune.core.elastic.state import ObjectState
 from hvdtune.errors import UsageError
+
+LIBC = ctypes.CDLL(None, use_errno=True)
+RENAME_EXCHANGE = 2
 
 
 @pytest.fixture
@@ -63,9 +70,118 @@ def test_what_others_can_write_is_not_read(order):
 
 def test_what_a_killed_process_has_left_is_removed(order):
     order.folder.mkdir()
-    (order.folder / ".0123456789abcdef.part").write_text("half")
+    left = order.folder / ".hvdtune-commit-0123abcd-0123456789abcdef.part"
+    others = [".model.safetensors.part", ".0123456789abcdef.part"]
+    for name in (left.name, *others):
+        (order.folder / name).write_text("half")
     write(order, 1)
-    assert numbers(order) == [1]
+    assert not left.exists()
+    assert all((order.folder / name).read_text() == "half" for name in others)
+
+
+def test_what_others_can_replace_is_not_read(order):
+    write(order, 1)
+    path = next(order.folder.iterdir())
+    order.folder.chmod(0o777)
+    with pytest.raises(UsageError, match="can be written to by other users"):
+        newest_commit(order.folder)
+    with pytest.raises(UsageError, match="can be written to by other users"):
+        write(order, 2)
+    order.folder.chmod(0o700)
+    aside = path.rename(order.folder / "aside")
+    path.symlink_to(aside)
+    with pytest.raises(UsageError, match="is a link"):
+        newest_commit(order.folder)
+    path.unlink()
+    os.mkfifo(path)
+    with pytest.raises(UsageError, match="is not a file"):
+        newest_commit(order.folder)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="needs another user")
+def test_a_file_that_is_swapped_while_it_is_read_is_not_another_users(order):
+    write(order, 1)
+    path = next(order.folder.iterdir())
+    other = order.folder / "other"
+    other.write_bytes(path.read_bytes() + b"theirs")
+    os.chown(other, 65534, 65534)
+    is_over = threading.Event()
+
+    def swap():
+        while not is_over.is_set():
+            assert LIBC.renameat2(-100, bytes(path), -100, bytes(other), RENAME_EXCHANGE) == 0
+
+    swapping = threading.Thread(target=swap)
+    swapping.start()
+    contents, refused = [], 0
+    try:
+        while refused < 50 or len(contents) < 50:
+            try:
+                contents.append(newest_commit(order.folder).content)
+            except UsageError:
+                refused += 1
+    finally:
+        is_over.set()
+        swapping.join()
+    assert contents == [{"state": 1}] * len(contents)
+
+
+class _Plant:
+    def __reduce__(self):
+        return os.mkdir, (os.environ["HVDTUNE_TEST_PLANTED"],)
+
+
+def test_a_pickle_is_read_with_this_users_proof_only(order, tmp_path, monkeypatch):
+    planted = tmp_path / "planted"
+    monkeypatch.setenv("HVDTUNE_TEST_PLANTED", str(planted))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "me"))
+    write_commit(replace(order, content={"state": {"a": 1, "b": _Plant()}}))
+    assert (tmp_path / "me" / "hvdtune" / "commit-key").stat().st_mode & 0o777 == 0o600
+    assert newest_commit(order.folder).content["state"]["a"] == 1
+    assert planted.is_dir()
+    planted.rmdir()
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "another"))
+    with pytest.raises(UsageError, match=r"state\['b'\] in it is a pickle"):
+        newest_commit(order.folder)
+    assert not planted.exists()
+
+
+def test_plain_data_and_arrays_need_no_key(order, tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "me"))
+    write_commit(replace(order, content={"state": {"weights": np.arange(3), "lr": (0.1, None)}}))
+    found = newest_commit(order.folder).content["state"]
+    assert found["weights"].tolist() == [0, 1, 2] and found["lr"] == (0.1, None)
+    assert not (tmp_path / "me").exists()
+
+
+def test_a_full_disk_is_a_warning_and_the_training_goes_on(tmp_path):
+    state = ObjectState(lambda value: value, lambda: 0, step=0, weights=np.zeros(1 << 20, np.uint8))
+
+    @run_elastic
+    def train(state):
+        for state.step in range(1, 4):
+            state.commit(to_disk=tmp_path / "commits")
+        return state.step
+
+    limits = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (1 << 16, limits[1]))
+    try:
+        with pytest.warns(RuntimeWarning, match="could not be written") as warned:
+            assert train(state) == 3
+        assert len(warned) == 1
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limits)
+    with pytest.raises(UsageError, match="File too large"):
+        state.flush()
+    state.commit(to_disk=tmp_path / "commits")
+    state.flush()
+    assert newest_commit(tmp_path / "commits").content["state"]["step"] == 3
+
+
+def test_an_object_that_cannot_be_pickled_is_named(order):
+    order.content["state"] = {"loader": {"locks": [threading.Lock()]}}
+    with pytest.raises(UsageError, match=r"state\['loader'\]\['locks'\]\[0\] is a _thread.lock"):
+        write_commit(order)
 
 
 def test_another_trainings_commits_stay(order):

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from hvdtune.core.elastic.samples import read_audit
+from hvdtune.core.elastic.samples import SampleLedger, read_audit
 from hvdtune.errors import UsageError
 from tests.kit.programs import run_cli
+from tests.parallel.ranks import run
 
 TRAINING = Path(__file__).with_name("sampler_training.py")
 SAMPLES, EPOCHS = 50, 2
@@ -49,3 +50,19 @@ def test_another_file_is_no_audit(tmp_path):
     path.write_text('{"loss": 3}')
     with pytest.raises(UsageError, match="no audit file of an ElasticSampler"):
         read_audit(path)
+
+
+def audit_late(path):
+    ledger = SampleLedger(range(4), shuffle=False, audit=path)
+    ledger.record_batch(0, 2)
+    with pytest.warns(RuntimeWarning, match=r"audit\.jsonl cannot be written") as warned:
+        ledger.note_commit(1)
+        ledger.note_commit(2)
+    path.parent.mkdir()
+    ledger.record_batch(1, 2)
+    ledger.note_commit(3)
+    return len(warned), read_audit(path)
+
+
+def test_what_cannot_be_written_is_a_warning_and_written_later(tmp_path):
+    assert run(audit_late, 1, tmp_path / "missing" / "audit.jsonl") == [(1, {0: [0, 1, 2, 3]})]
