@@ -4,12 +4,14 @@ HOROVOD_TIMELINE where no launcher writes the trace.
 Every rank records into a file of its own in a hidden folder beside the trace. The file is called
 `rank-N.part` while it grows and `rank-N.hvt` when it is whole, so that rank 0, which makes the
 trace, sees for whom it has to wait. The folder is the job's own: what a killed job has
-left is neither waited for nor part of the trace, and rank 0 of the next job removes it.
+left is neither waited for nor part of the trace, and rank 0 of the next job removes it. Ranks that
+record hold a shared lock on the folder's file `in-use`, so that rank 0 leaves such a folder alone.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import glob
 import os
 import shutil
@@ -27,6 +29,7 @@ from hvdtune.own_files import make_own_folder, require_own
 # For the ranks that have yet to call stop_timeline() when rank 0 has.
 PATIENCE_S: Final = 10.0
 _LOOK_EVERY_S: Final = 0.02
+_IN_USE: Final = "in-use"
 
 
 @dataclass(frozen=True, eq=False)
@@ -52,7 +55,9 @@ class _Recording:
         return self.folder / f"rank-{self.rank}.part"
 
 
-_current: _Recording | None = None  # start, stop and shutdown are called by one thread at a time
+# start, stop and shutdown are called by one thread at a time
+_current: _Recording | None = None
+_held: int | None = None  # the descriptor of its folder's `in-use`
 
 
 def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False) -> None:
@@ -92,11 +97,13 @@ def _place() -> tuple[int, str, int]:
 
 
 def _begin(recording: _Recording, asked_by: str) -> None:
-    global _current
+    global _current, _held
     if recording.rank == 0:
-        _remove(recording.folders_of_other_jobs)
+        for folder in recording.folders_of_other_jobs:
+            _remove_unused(folder)
     try:
         make_own_folder(recording.folder)
+        _held = _hold(recording.folder)
     except OSError as error:
         raise UsageError(f"{asked_by}: {error.strerror}") from None
     runtime.native().start_timeline(str(recording.part), 0)
@@ -104,11 +111,33 @@ def _begin(recording: _Recording, asked_by: str) -> None:
     runtime.on_shutdown(_finish)
 
 
-def _remove(folders: list[Path]) -> None:
-    """Removes those that are this user's own and can be removed; the others do no harm."""
-    for folder in folders:
+def _hold(folder: Path) -> int:
+    """Marks a folder as in use until `_release`, or until this process ends."""
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
+    descriptor = os.open(folder / _IN_USE, flags, 0o600)
+    with contextlib.suppress(OSError):  # a file system without locks: nobody removes the folder
+        fcntl.flock(descriptor, fcntl.LOCK_SH)
+    return descriptor
+
+
+def _release() -> None:
+    global _held
+    descriptor, _held = _held, None
+    if descriptor is not None:
+        # Children that were forked share the lock, which closing alone would leave to them.
         with contextlib.suppress(OSError):
-            require_own(folder)
+            fcntl.flock(descriptor, fcntl.LOCK_UN)
+        os.close(descriptor)
+
+
+def _remove_unused(folder: Path) -> None:
+    """Removes a folder of this user's in which no rank records any more, if that is possible."""
+    with contextlib.suppress(OSError), contextlib.ExitStack() as stack:
+        require_own(folder)
+        descriptor = os.open(folder / _IN_USE, os.O_RDWR | os.O_CLOEXEC | os.O_NOFOLLOW)
+        stack.callback(os.close, descriptor)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        if any(folder.glob("rank-*")):  # else its first rank may be about to lock it
             shutil.rmtree(folder)
 
 
@@ -146,6 +175,13 @@ def _finish() -> None:
     recording, _current = _current, None
     if recording is None:
         return
+    try:
+        _end(recording)
+    finally:
+        _release()
+
+
+def _end(recording: _Recording) -> None:
     whole = recording.part.with_suffix(".hvt")
     # Rank 0 has removed the folder when it has made the trace without waiting for this rank.
     with contextlib.suppress(FileNotFoundError):
@@ -163,6 +199,7 @@ def _await_others(folder: Path) -> None:
 
 def _write(recording: _Recording) -> None:
     if workbench.missing():
+        (recording.folder / _IN_USE).unlink(missing_ok=True)
         said = workbench.keep_recordings(
             recording.folder,
             recording.target,

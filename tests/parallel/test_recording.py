@@ -4,6 +4,7 @@ import contextlib
 import json
 import os
 import signal
+import time
 import warnings
 from pathlib import Path
 from unittest import mock
@@ -18,7 +19,7 @@ from hvdtune.errors import CollectiveError, UsageError
 from hvdtune.parse import StepWindow
 from hvdtune.timeline import merge, read
 from hvdtune.timeline.model.schema import COLLECTIVES, PROCESS_SET_UNIT
-from tests.parallel.ranks import run
+from tests.parallel.ranks import run, start
 
 
 def record_twice(folder: Path) -> None:
@@ -93,6 +94,33 @@ def test_what_a_killed_job_has_left_is_not_waited_for_and_not_in_the_trace(tmp_p
     assert [path.name for path in tmp_path.iterdir()] == ["trace.json"]
     trace = read(tmp_path / "trace.json")
     assert set(trace.ranks) == {0, 1} and not trace.warnings
+
+
+def record_while_another_job_begins(folder: Path) -> None:
+    hvd.start_timeline(folder / "trace.json")
+    hvd.allreduce(torch.ones(4), name="gradient")
+    (folder / f"recording-{hvd.rank()}").touch()
+    while not (folder / "begun").exists():
+        time.sleep(0.01)
+    hvd.stop_timeline()
+
+
+def begin_and_end(folder: Path) -> None:
+    hvd.start_timeline(folder / "trace.json")
+    hvd.stop_timeline()
+
+
+def test_another_job_with_the_same_target_leaves_the_folder_of_one_that_records(tmp_path):
+    with start(record_while_another_job_begins, 2, tmp_path) as job:
+        while len(list(tmp_path.glob("recording-*"))) < 2:
+            time.sleep(0.01)
+        run(begin_and_end, 1, tmp_path)
+        (tmp_path / "begun").touch()
+        assert [outcome.trace for outcome in job.outcomes(60)] == ["", ""]
+    trace = read(tmp_path / "trace.json")
+    assert set(trace.ranks) == {0, 1} and not trace.warnings
+    assert "gradient" in (tmp_path / "trace.json").read_text()
+    assert not list(tmp_path.glob(".trace.json.*"))
 
 
 def record_where_rank_0_stops_first(folder: Path) -> list[str]:

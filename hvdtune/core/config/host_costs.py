@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from hvdtune.own_files import make_own_folder, replacement, require_own
+from hvdtune.own_files import make_own_folder, read_own, replacement, require_own
 
 # As in the core: nanoseconds, but for the first.
 NAMES: Final = (
@@ -52,8 +52,7 @@ def load(cache: Path) -> Costs | None:
     with suppress(OSError, ValueError):  # measured anew, whatever is wrong with the file
         path = path_in(cache)
         require_own(path.parent)
-        require_own(path)
-        return _costs_of(path.read_text())
+        return _costs_of(read_own(path).decode())
     return None
 
 
