@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 from hvdtune.core.config.dialect import MOST_RANKS
-from hvdtune.core.config.launched import TORCH_PLACE
+from hvdtune.core.config.launched import TORCH_PLACE, place_variables
 from hvdtune.core.job.child_command import of_ranks
 from hvdtune.errors import ArgumentError, UsageError
 from hvdtune.launcher.hosts import Host
@@ -53,6 +54,14 @@ def plan_slots(hosts: Sequence[Host], processes: int) -> tuple[Slot, ...]:
     return tuple(slots)
 
 
+def slot_of(hosts: Sequence[str], rank: int) -> Slot:
+    """The place of a rank, by the hosts of all ranks in the order of the ranks."""
+    host, sizes = hosts[rank], Counter(hosts)
+    local_rank = hosts[:rank].count(host)
+    peers = [each for each, size in sizes.items() if size > local_rank]
+    return Slot(rank, host, local_rank, sizes[host], peers.index(host), len(peers))
+
+
 def is_script(word: str) -> bool:
     """Whether a command word is a Python script, to be run by this interpreter."""
     return word.endswith(".py")
@@ -79,20 +88,17 @@ def slot_environ(slot: Slot, size: int) -> dict[str, str]:
 
     Those of torch do not say where its ranks meet: hvdtune.distributed does (`launched.py`).
     """
-    place = {
-        "RANK": slot.rank,
-        "SIZE": size,
-        "LOCAL_RANK": slot.local_rank,
-        "LOCAL_SIZE": slot.local_size,
-        "CROSS_RANK": slot.cross_rank,
-        "CROSS_SIZE": slot.cross_size,
-    }
+    return elastic_environ(slot, size) | _torch_place(slot, size)
+
+
+def elastic_environ(slot: Slot, size: int) -> dict[str, str]:
+    """The variables of a rank whose place may change, which groups of torch.distributed cannot
+    follow: those of `slot_environ` except torch's."""
     variables = {"HVDTUNE_HOST": slot.host, "HOROVOD_HOSTNAME": slot.host}
     # Scripts read these as Horovod's launcher sets them; to hvdtune they say that MPI has no part.
     variables |= {"HOROVOD_CONTROLLER": "gloo", "HOROVOD_CPU_OPERATIONS": "gloo"}
-    for name, value in place.items():
-        variables[f"HVDTUNE_{name}"] = variables[f"HOROVOD_{name}"] = str(value)
-    return variables | _torch_place(slot, size)
+    place = (slot.local_rank, slot.local_size, slot.cross_rank, slot.cross_size)
+    return variables | place_variables(slot.rank, size, *place)
 
 
 def _torch_place(slot: Slot, size: int) -> dict[str, str]:

@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from hvdtune.errors import UsageError
 from hvdtune.launcher.hosts import Host, parse_hosts
-from hvdtune.launcher.plan import Slot, build_command, plan_slots, slot_environ
+from hvdtune.launcher.plan import Slot, build_command, plan_slots, slot_environ, slot_of
 
 
 @pytest.mark.parametrize(
@@ -79,3 +79,9 @@ def test_a_slot_is_told_under_the_names_of_hvdtune_horovod_and_torch():
     assert environ["HVDTUNE_HOST"] == environ["HOROVOD_HOSTNAME"] == "b"
     names = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
     assert [environ[name] for name in names] == ["3", "4", "1", "2"]
+
+
+def test_a_rank_has_its_place_by_the_hosts_of_all():
+    planned = plan_slots(parse_hosts("a:1,b:3,c:2"), 6)
+    hosts = [slot.host for slot in planned]
+    assert tuple(slot_of(hosts, rank) for rank in range(6)) == planned

@@ -20,8 +20,10 @@ from hvdtune.core.config.launched import (
     OWN_PLACE,
     TRAINING_PYTHON,
     Launch,
+    give,
     in_vain,
     note_launch,
+    place_variables,
     settle,
     without_launch,
 )
@@ -435,6 +437,17 @@ def environ_rank_and_size(environ: Mapping[str, str] | None = None) -> tuple[int
         return 0, 1
     place.require_complete()
     return place.rank or 0, place.size or 1
+
+
+def tell_place(place: Mapping[str, int]) -> None:
+    """Corrects the variables of this rank's place, which its launcher has set.
+
+    Args:
+        place: `rank`, `size`, `local_rank`, `local_size`, `cross_rank` and `cross_size`.
+    """
+    names = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
+    for name, value in place_variables(*(place[name] for name in names)).items():
+        give(os.environ, name, value)
 
 
 @contextlib.contextmanager

@@ -31,6 +31,7 @@ OWN_PLACE: Final[frozenset[str]] = PLACE | {
         "KEY_FD", "KEY_FILE", "KEY", "NODE", "NODES", "WORKER",
     )
 }  # fmt: skip
+_OF_PLACE: Final = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
 # What horovodrun sets for its ranks beside their place.
 _OF_HOROVODRUN: Final = (
     "HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS", "HOROVOD_ELASTIC", "HOROVOD_GLOO_IFACE",
@@ -80,6 +81,16 @@ def note_launch(environ: MutableMapping[str, str], before: Mapping[str, str | No
         {name: environ[name] for name in environ if _is_noted(name)},
         {name: before[name] for name in before if _is_noted(name)},
     ).note(environ)
+
+
+def place_variables(*numbers: int) -> dict[str, str]:
+    """The variables of a rank's place, under hvdtune's names and Horovod's.
+
+    Args:
+        numbers: the rank, the size, the local rank and size, the cross rank and size.
+    """
+    place = dict(zip(_OF_PLACE, map(str, numbers), strict=True))
+    return {f"{prefix}_{n}": place[n] for n in place for prefix in ("HVDTUNE", "HOROVOD")}
 
 
 def give(environ: MutableMapping[str, str], name: str, value: str) -> None:

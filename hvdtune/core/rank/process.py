@@ -199,6 +199,8 @@ class Process:
                 "horovod_timeline": config.horovod_timeline,
                 "horovod_cycles": config.horovod_cycles,
             }
+            if self.worker is not None and config.worker >= 0:
+                _tell_place(self.place)
             if config.meeting is not None and self.generation == 0:
                 _compare_local_rank(config.meeting.place, self.place["local_rank"])
             self.generation += 1
@@ -288,6 +290,13 @@ def _config_of_environment() -> Config:
     from hvdtune.core.config.environment import Config
 
     return Config.from_environ()
+
+
+def _tell_place(place: dict[str, Any]) -> None:
+    """Scripts and libraries read the place of a rank in the environment, too."""
+    from hvdtune.core.config.environment import tell_place
+
+    tell_place(place)
 
 
 def _call_all(callbacks: list[Callable[[], None]]) -> None:

@@ -52,6 +52,7 @@ from hvdtune.launcher.elastic.membership import (
 from hvdtune.launcher.elastic.slots import SlotName
 from hvdtune.launcher.hosts import address_for, is_local
 from hvdtune.launcher.output import Output, Writer
+from hvdtune.launcher.plan import elastic_environ, slot_of
 from hvdtune.launcher.relay import relay_command
 from hvdtune.launcher.run import (
     ExitReport,
@@ -466,10 +467,12 @@ class ElasticJob:
             "HVDTUNE_HEARTBEAT_TIMEOUT_S": f"{self._options.heartbeat_timeout_s:g}",
             "HVDTUNE_TRANSPORT": self._options.transport,
             "HVDTUNE_WORKER": str(worker),
-            "HVDTUNE_HOST": slot.host,
-            "HOROVOD_HOSTNAME": slot.host,
             "PYTHONUNBUFFERED": "1",
         }
+        # As its first generation is expected to be. `init` corrects it (`tell_place`).
+        expected = self._membership.expected
+        hosts = [self._membership.workers[number].slot.host for number in expected]
+        told |= elastic_environ(slot_of(hosts, expected.index(worker)), len(hosts))
         # A worker keeps its number; each generation that it is in adds its own to the name.
         path = self._options.timeline.replace("%r", str(worker))
         shared = dict(self._options.environ) | self._setting | timeline_environ(self._options, path)

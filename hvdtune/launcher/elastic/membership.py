@@ -210,6 +210,14 @@ class Membership:
         number = self._first_worker + len(self.workers)
         return Former(number, self.generation, self.resets, self.slots.failed)
 
+    @property
+    def expected(self) -> list[int]:
+        """The workers of the next generation in the order of their ranks, if all that have been
+        started join it and nothing else happens."""
+        living = [number for number, one in self.workers.items() if one.lives]
+        wanted = [number for number in living if self._is_wanted(self.workers[number])]
+        return self._by_host(sorted(wanted, key=lambda one: (one not in self.members, one)))
+
     # What has happened.
 
     def note_hosts(self, hosts: Mapping[str, int]) -> None:

@@ -46,6 +46,8 @@ def test_the_others_go_on_without_a_rank_that_fails(tmp_path, fault):
     options = "-np 3 --min-np 1 -H localhost:3 --heartbeat-timeout 1"
     done = train(tmp_path, options, 24, 1, f"1:3:{fault}")
     assert ends(done)[0] == "3,3,2,2,2"
+    places = re.findall(r"starts as \[(.*)\]", done.stdout)
+    assert sorted(places) == [f"{rank}, 3, {rank}, 3, 0, 1" for rank in range(3)]
     without = ", without worker 1 (slot 1 of localhost)\n"
     assert f"generation 1 has 2 ranks on 1 host{without}" in done.stderr
     (how,) = set(re.findall(r"worker 1 \(slot 1 of localhost\) (.*)", done.stderr))
@@ -106,6 +108,8 @@ def test_a_host_that_is_discovered_later_joins(tmp_path, more):
     words = (*options.split(), "sh hosts.sh", "--", TRAINING, 24, 1)
     done = run_cli(*words, "0:3:grow", folder=tmp_path)
     assert ends(done)[0] == "1,1,2,2,2,2,2"
+    places = re.findall(r"starts as \[(.*)\]", done.stdout)  # before `init`
+    assert places == ["0, 1, 0, 1, 0, 1", "1, 2, 0, 1, 1, 2"]
     assert "generation 1 has 2 ranks on 2 hosts" in done.stderr
 
 

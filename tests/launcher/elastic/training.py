@@ -17,7 +17,7 @@ STEP is 0:
     remove    makes `gone`, and waits for `seen`
 
 With HVDTUNE_TEST_NETWORK, JSON of `netns.Host` by the names of hosts and `router`, it moves to its
-host. A step trains two samples on each rank, with noise of its own. At the end every rank prints
+host. The place in the environment has to be the rank's in each generation. A step trains two samples on each rank, with noise of its own. At the end every rank prints
 its size, what is wrong with the account, the sizes over time, after how many commits the random
 numbers were dealt that each step had, and the weights, which `replay` makes of these.
 """
@@ -38,7 +38,16 @@ from hvdtune.core.rank.collectives import ReduceOp, Reduction, allreduce_async
 from hvdtune.core.rank.handles import synchronize
 from hvdtune.core.rank.numpy_adapter import ADAPTER
 from hvdtune.core.rank.objects import allgather_object, broadcast_object
-from hvdtune.core.rank.runtime import init, mark_step, rank, size
+from hvdtune.core.rank.runtime import (
+    cross_rank,
+    cross_size,
+    init,
+    local_rank,
+    local_size,
+    mark_step,
+    rank,
+    size,
+)
 from hvdtune.errors import CollectiveError
 from tests.launcher.elastic.replay import RATE, SEED, batch_of, gradient_of, seed_of
 from tests.parallel.netns import Host, Network
@@ -126,7 +135,18 @@ def merge(parts):
     return [n for part in parts for n in part]
 
 
+def place_in_environment():
+    names = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
+    own, horovods = (
+        [int(os.environ[f"{prefix}_{name}"]) for name in names] for prefix in ("HVDTUNE", "HOROVOD")
+    )
+    assert own == horovods
+    return own
+
+
+first_place = place_in_environment()
 init()
+print(f"starts as {first_place}")
 first = {"weights": np.zeros(8), "epoch": 0, "done": 0, "ledger": [], "sizes": [], "dealt_at": []}
 if has_own:
     first["own"] = PerRank([], merge, copies=0 if "no-copies" in sys.argv else 9)
@@ -138,6 +158,8 @@ if folder is not None and state.resume(from_disk=folder):
 
 @run
 def train(state):
+    place = [rank(), size(), local_rank(), local_size(), cross_rank(), cross_size()]
+    assert place_in_environment() == place
     while state.epoch < epochs:
         while state.done < samples:
             fail_if_told()
