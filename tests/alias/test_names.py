@@ -324,8 +324,31 @@ state = ObjectState(lambda value: value, lambda: 0, batch=[1])
 state.batch.append(2)
 state.restore()
 print(run_fn(lambda state: state.batch, print)(state))
+notification_manager.register_listener(state)
+for update in (1, 2, 3):
+    notification_manager.handle_hosts_updated(0.0, update)
+    assert not state._host_messages.empty()
+    try:
+        state.commit()
+    except Exception as error:
+        print(type(error).__name__, error.skip_sync)
+state.commit()
+notification_manager.remove_listener(state)
+notification_manager.handle_hosts_updated(0.0, 1)
+assert state._host_messages.empty()
+try:
+    notification_manager.register_listener(print)
+except NotImplementedError as error:
+    print(error)
 """
-    assert python(body) == "[1]\n"
+    assert python(body).splitlines() == [
+        "[1]",
+        "HostsUpdatedInterrupt True",
+        "HostsUpdatedInterrupt False",
+        "HostsUpdatedInterrupt False",
+        "notification_manager.register_listener: news of hosts reach a State only, not "
+        "builtin_function_or_method; call state.check_host_updates()",
+    ]
 
 
 @pytest.mark.slow  # as the page's, which tests/alias/test_docs.py runs

@@ -8,7 +8,14 @@ import sys
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
-from hvdtune.core.elastic.state import State, course_of, finish_writing, parts_of, take_parts
+from hvdtune.core.elastic.state import (
+    State,
+    course_of,
+    finish_writing,
+    messages_of,
+    parts_of,
+    take_parts,
+)
 from hvdtune.core.rank import runtime
 from hvdtune.core.rank.process import PROCESS
 from hvdtune.errors import (
@@ -52,6 +59,7 @@ def run_fn(
                 if must_reset:
                     _reset(reset)
                     must_reset = False
+                    messages_of(state).take()  # of the generation that has ended
                     state.on_reset()
                 _take_part(state)
                 result = func(state, *args, **kwargs)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import queue
+import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,6 +20,9 @@ from hvdtune.core.rank.process import PROCESS
 from hvdtune.errors import HostsUpdatedInterrupt, UsageError
 
 _NOTHING_NEW: Final = -1
+# Horovod's numbers for what has happened to the hosts; other numbers are sums of these.
+_REMOVED: Final = 1
+_ADDED: Final = 2
 
 
 @dataclass
@@ -37,6 +42,32 @@ class Course:
     is_shared: bool = False
 
 
+class HostMessages(queue.Queue[tuple[float, int]]):
+    """The news of hosts that a State has not looked at, as Horovod's State has them: when each
+    came, in seconds, and what happened (1: hosts removed, 2: added, 3: both).
+
+    The launcher's news reach rank 0. Thread rule: one thread reads; any may `put`.
+    """
+
+    def qsize(self) -> int:
+        self._take_launchers()
+        return super().qsize()
+
+    def empty(self) -> bool:
+        self._take_launchers()
+        return super().empty()
+
+    def take(self) -> list[tuple[float, int]]:
+        """All messages, the oldest first."""
+        return [self.get_nowait() for _ in range(self.qsize())]
+
+    def _take_launchers(self) -> None:
+        worker = PROCESS.worker
+        update = None if worker is None else worker.take_update()
+        if update is not None:
+            self.put((time.time(), _ADDED if update.added else _REMOVED))
+
+
 class State:
     """What a training is made of, as Horovod's `hvd.elastic.State`; a base to derive from.
 
@@ -52,6 +83,8 @@ class State:
         self._bcast_object = bcast_object
         self._rank = get_rank
         self._reset_callbacks: list[Callable[[], Any]] = []
+        self._host_messages = HostMessages()
+        self._last_updated_timestamp = 0.0
 
     def of_rank_0(self, value: Any) -> Any:
         """Rank 0's value, on all ranks."""
@@ -67,6 +100,17 @@ class State:
         self.reset()
         for callback in self._reset_callbacks:
             callback()
+
+    def on_hosts_updated(self, timestamp: float, update_res: int) -> None:
+        """Has the next `commit` or `check_host_updates` end the generation, as news of hosts do.
+
+        The launcher's news need no such call. Of an elastic job's ranks rank 0's call counts.
+
+        Args:
+            timestamp: when the hosts changed, in seconds.
+            update_res: 1: hosts were removed, 2: added, 3: both; 0: nothing happened.
+        """
+        messages_of(self).put((timestamp, int(update_res)))
 
     def commit(self, to_disk: str | Path | None = None, keep: int = 3) -> None:
         """Keeps the state in memory, to go back to after a failure, and looks for new hosts.
@@ -180,15 +224,22 @@ class State:
         self._interrupt_for_hosts()
 
     def _interrupt_for_hosts(self) -> None:
-        worker = PROCESS.worker
-        if worker is None:
-            return
         news = _NOTHING_NEW
-        if runtime.rank() == 0 and (update := worker.take_update()) is not None:
-            news = int(update.added)
-        (told,) = objects.broadcast_arrays([np.array([news])], 0)
-        if int(told[0]) != _NOTHING_NEW:
-            raise HostsUpdatedInterrupt(skip_sync=not told[0])
+        if PROCESS.worker is None or runtime.rank() == 0:
+            news = self._news()
+        if PROCESS.worker is not None:
+            (told,) = objects.broadcast_arrays([np.array([news])], 0)
+            news = int(told[0])
+        if news != _NOTHING_NEW:
+            raise HostsUpdatedInterrupt(skip_sync=news == _REMOVED)
+
+    def _news(self) -> int:
+        """What has happened to the hosts since the last look."""
+        found = 0
+        for timestamp, update_res in messages_of(self).take():
+            found |= update_res
+            self._last_updated_timestamp = timestamp
+        return found or _NOTHING_NEW
 
     def snapshot(self) -> Any:
         """What was saved last, for a file. The State does not change it any more."""
@@ -318,6 +369,12 @@ def course_of(state: State) -> Course:
     """How far the training of a State has come. Its attributes are the script's to name."""
     course: Course = vars(state).setdefault("_course", Course())
     return course
+
+
+def messages_of(state: State) -> HostMessages:
+    """The news of hosts of a State, whose class may not have called State's `__init__`."""
+    found: HostMessages = vars(state).setdefault("_host_messages", HostMessages())
+    return found
 
 
 def finish_writing(state: State) -> None:

@@ -101,16 +101,25 @@ def test_a_host_that_goes_as_planned_leaves_the_bits_of_one_that_fails(tmp_path)
 GROWING = "echo {}\nif [ -e more ]; then echo {}:1; fi\n"
 
 
-@pytest.mark.parametrize("more", ["", "-np 1"])
-def test_a_host_that_is_discovered_later_joins(tmp_path, more):
+@pytest.mark.parametrize(
+    ("more", "fault", "sizes"),
+    [("", "grow", "1,1,2,2,2,2,2"), ("-np 1", "news", "1,1,1,2,2,2,2,2")],
+)
+def test_a_host_that_is_discovered_later_joins(tmp_path, more, fault, sizes):
     (tmp_path / "hosts.sh").write_text(GROWING.format("localhost", "127.0.0.2"))
     options = f"run {more} --min-np 1 --host-discovery-script"
     words = (*options.split(), "sh hosts.sh", "--", TRAINING, 24, 1)
-    done = run_cli(*words, "0:3:grow", folder=tmp_path)
-    assert ends(done)[0] == "1,1,2,2,2,2,2"
+    done = run_cli(*words, f"0:3:{fault}", folder=tmp_path)
+    assert ends(done)[0] == sizes
     places = re.findall(r"starts as \[(.*)\]", done.stdout)  # before `init`
     assert places == ["0, 1, 0, 1, 0, 1", "1, 2, 0, 1, 1, 2"]
     assert "generation 1 has 2 ranks on 2 hosts" in done.stderr
+
+
+def test_rank_0_may_ask_for_another_generation(tmp_path):
+    done = train(tmp_path, "-np 2 --min-np 1 -H localhost:2", 12, 1, "0:2:ask", "1:2:ask")
+    assert ends(done)[0] == "2,2,2"
+    assert done.stderr.count("generation ") == 2
 
 
 def test_ranks_of_a_host_that_is_exchanged_hand_the_training_over(tmp_path):

@@ -12,14 +12,17 @@ STEP is 0:
     cut       off from the network, until a process starts on its host again
     new       makes the file `more`
     grow      makes `more`, and waits until the launcher tells this only rank of newcomers
+    news      makes `more`, and trains on when the State has the launcher's news
+    ask       asks for another generation, as news of hosts do
     hold      waits for newcomers in step STEP of the training, which is the same on all ranks: they
               may have begun a step that was broken off, or not
     remove    makes `gone`, and waits for `seen`
 
 With HVDTUNE_TEST_NETWORK, JSON of `netns.Host` by the names of hosts and `router`, it moves to its
-host. The place in the environment has to be the rank's in each generation. A step trains two samples on each rank, with noise of its own. At the end every rank prints
-its size, what is wrong with the account, the sizes over time, after how many commits the random
-numbers were dealt that each step had, and the weights, which `replay` makes of these.
+host. The place in the environment has to be the rank's in each generation. A step trains two
+samples on each rank, with noise of its own. At the end every rank prints its size, what is wrong
+with the account, the sizes over time, after how many commits the random numbers were dealt that
+each step had, and the weights, which `replay` makes of these.
 """
 
 import json
@@ -110,6 +113,12 @@ def fail(fault: str) -> None:
         Path("gone").touch()
         while not Path("seen").exists():
             time.sleep(0.01)
+    elif fault == "news":
+        Path("more").touch()
+        while state._host_messages.empty():
+            time.sleep(0.01)
+    elif fault == "ask":
+        state.on_hosts_updated(time.time(), 2)
     elif fault in ("grow", "hold"):
         if fault == "grow":
             Path("more").touch()

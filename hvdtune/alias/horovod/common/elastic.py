@@ -1,4 +1,3 @@
-from collections.abc import Callable
 from typing import Any
 
 from hvdtune.core.elastic.loop import run_fn
@@ -9,18 +8,28 @@ __all__ = ["ObjectState", "State", "notification_manager", "run_fn"]
 
 class _NotificationManager:
     """Horovod's listener for news of hosts. Here they come over the connection that `hvd.init()`
-    makes, and `state.check_host_updates()` looks for them: `init` has nothing to do."""
+    makes, and reach each State without being registered: `init` has nothing to do."""
+
+    def __init__(self) -> None:
+        self._states: list[State] = []
 
     def init(self) -> None:
         pass
 
-    def register_listener(self, listener: Callable[..., Any]) -> None:
-        raise NotImplementedError(
-            "notification_manager.register_listener: news of hosts reach a State only; call "
-            "state.check_host_updates()"
-        )
+    def register_listener(self, listener: Any) -> None:
+        if not isinstance(listener, State):
+            raise NotImplementedError(
+                "notification_manager.register_listener: news of hosts reach a State only, not "
+                f"{type(listener).__name__}; call state.check_host_updates()"
+            )
+        self._states.append(listener)
 
-    remove_listener = handle_hosts_updated = register_listener
+    def remove_listener(self, listener: Any) -> None:
+        self._states = [state for state in self._states if state is not listener]
+
+    def handle_hosts_updated(self, timestamp: float, update_res: int) -> None:
+        for state in self._states:
+            state.on_hosts_updated(timestamp, update_res)
 
 
 notification_manager = _NotificationManager()
