@@ -3,25 +3,30 @@
 from __future__ import annotations
 
 import contextlib
-import os
-import pickle
-import signal
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, NoReturn
+from typing import Any, Final
 
-from hvdtune import __version__
-from hvdtune.core.config.environment import launcher_values, worker_environ
-from hvdtune.core.job.interrupt import Stopped, stop_signals
-from hvdtune.errors import ArgumentError, FunctionError, UsageError
-from hvdtune.launcher.call import read_outcome, write_call
-from hvdtune.launcher.hosts import parse_hosts, read_hostfile, this_host
+from hvdtune.core.config.environment import launch_defaults, launcher_values, worker_environ
+from hvdtune.errors import UsageError
+from hvdtune.launcher.call import (
+    FunctionCall,
+    interruptible,
+    outcome_of,
+    result_file,
+    settle,
+    write_call,
+    write_here,
+)
+from hvdtune.launcher.elastic.function import CallLimits, naming_arguments, run_elastic
+from hvdtune.launcher.hosts import Host, parse_hosts, read_hostfile, this_host
 from hvdtune.launcher.jobs import check_variables, rank_options, reached
+from hvdtune.launcher.mpirun import MpiJob, mpi_files, mpi_start, run_mpirun
 from hvdtune.launcher.output import Writer
 from hvdtune.launcher.plan import Slot, plan_slots
 from hvdtune.launcher.rank_files import rank_files
-from hvdtune.launcher.run import ExitReport, Job, JobOptions, JobPlan
+from hvdtune.launcher.run import Job, JobOptions, JobPlan
 from hvdtune.launcher.spawn import sealed_file
 
 _OF_THE_COMMAND: Final = {
@@ -75,7 +80,17 @@ def run(
         start_timeout: seconds that the ranks have to find each other in `init`, 30 by default.
         output_filename: a folder in which each rank's output is kept as well, as
             rank.N/stdout and rank.N/stderr.
-        verbose: tell the process id of each rank.
+        verbose: print the process id of each rank, in a job of fixed size.
+        min_num_proc, max_num_proc: the minimum and maximum number of ranks of an elastic job
+            (docs/elastic.md); `min_np` and `max_np` are their old names. The function then uses
+            `hvd.elastic.run`. The results are those of the ranks at the end.
+        host_discovery_script: a command that prints the hosts of an elastic job.
+        slots: ranks on a discovered host without a number.
+        reset_limit: maximum number of times that an elastic job's ranks may change.
+        cooldown_range: the first and the longest time in seconds after which a slot in which a
+            rank has failed is used again.
+        use_mpi: start the ranks with mpirun, given `mpi_args`. Needs `hvdtune build mpi`. Other
+            hosts must share this user's home.
         network_interfaces: names of interfaces; the first is the one that ranks listen on.
         executable: the Python of the ranks, this one by default.
         env: variables for the ranks, on top of this process's environment.
@@ -84,48 +99,89 @@ def run(
         FunctionError: it raised on a rank, which the error names with the traceback (its cause is
             what was raised, where that can be pickled); its result cannot be pickled; or a rank
             ended without returning.
-        UsageError: the arguments cannot be, cannot be pickled, or ask for MPI.
+        UsageError: the arguments cannot be, or cannot be pickled.
         LaunchError: a process could not be started, or no way leads to a host.
-        NotImplementedError: one of the arguments of elastic jobs was given.
     """
-    elastic = {
-        "min_num_proc": min_num_proc, "max_num_proc": max_num_proc, "slots": slots,
-        "reset_limit": reset_limit, "cooldown_range": cooldown_range,
-        "host_discovery_script": host_discovery_script, "min_np": min_np, "max_np": max_np,
-    }  # fmt: skip
-    _refuse_elastic(elastic)
-    _refuse_mpi(use_mpi, mpi_args)
     if not callable(func):
         raise UsageError(f"hvdtune.run calls a function, which {func!r} is not")
-    places = _places(num_proc if np is None else np, hosts, hostfile)
     check_variables(env)
-    variables = dict(env or {}) | _interface(network_interfaces or network_interface)
+    listed = _listed(hosts, hostfile)
+    limits = CallLimits(
+        ranks=num_proc if np is None else np,
+        least=min_num_proc if min_np is None else min_np,
+        most=max_num_proc if max_np is None else max_np,
+        slots=slots or 1,
+        reset_limit=reset_limit,
+        cooldown=cooldown_range,
+        script=host_discovery_script,
+    )
+    function = FunctionCall(
+        content=_pickled(func, args, kwargs or {}),
+        title=getattr(func, "__name__", "the function"),
+        python=executable or sys.executable,
+        variables=dict(env or {}) | _interface(network_interfaces or network_interface),
+        folder=None if output_filename is None else Path(output_filename),
+        login=(ssh_port, ssh_identity_file),
+        start_timeout_s=start_timeout,
+    )
+    if limits.is_elastic:
+        if use_mpi:
+            raise UsageError("hvdtune.run: leave out use_mpi=: ranks of MPI do not come and go")
+        return run_elastic(function, limits, listed, _options)
+    limits.require_fixed()
+    if use_mpi:
+        return _run_by_mpi(function, limits.ranks, listed, mpi_args or "")
+    if mpi_args:
+        raise UsageError("hvdtune.run: mpi_args= needs use_mpi=True")
+    return _run_fixed(function, _places(limits.ranks, listed), is_verbose=bool(verbose))
+
+
+def _run_fixed(call: FunctionCall, places: tuple[Slot, ...], *, is_verbose: bool) -> list[Any]:
     with contextlib.ExitStack() as files:
-        call = _pickled(func, args, kwargs or {})
-        function = files.enter_context(sealed_file("hvdtune-function", call))
-        results = [files.enter_context(_result_file()) for _ in places]
-        command = (executable or sys.executable, "-m", "hvdtune.launcher.call")
+        function = files.enter_context(sealed_file("hvdtune-function", call.content))
+        results = [files.enter_context(result_file()) for _ in places]
         descriptors = (function, *results)
-        title = getattr(func, "__name__", "the function")
-        plan = JobPlan((*command, *map(str, descriptors)), places, title, descriptors)
-        plan = reached(plan, ssh_port, ssh_identity_file)
-        writers: list[Writer] = [_write_here]
-        if output_filename is not None:
-            folder = Path(output_filename)
-            writers.append(files.enter_context(rank_files(folder, len(places))))
-        options = _options(places, variables, start_timeout)
-        try:
-            with (
-                stop_signals([signal.SIGINT]),
-                Job.start(plan, {}, options, writers=writers) as job,
-            ):
-                if verbose:
-                    _tell_ranks(job, places)
-                report = job.wait()
-        except Stopped as stop:
-            # Python ends by the signal, as shells expect, for this very class only.
-            raise KeyboardInterrupt(str(stop)) from None
-        return _settle(report, results, title)
+        command = (*call.command, *map(str, descriptors))
+        plan = reached(JobPlan(command, places, call.title, descriptors), *call.login)
+        writers: list[Writer] = [write_here]
+        if call.folder is not None:
+            writers.append(files.enter_context(rank_files(call.folder, len(places))))
+        options = _options(call, places)
+        with interruptible(), Job.start(plan, {}, options, writers=writers) as job:
+            if is_verbose:
+                _tell_ranks(job, places)
+            report = job.wait()
+        by_rank = {rank: str(result) for rank, result in enumerate(results)}
+        return settle(report.returncode, report.reason, report.rank, by_rank, call.title, "rank")
+
+
+def _run_by_mpi(
+    call: FunctionCall, ranks: int, listed: tuple[Host, ...] | None, mpi_args: str
+) -> list[Any]:
+    places = _places(ranks, listed)
+    if call.folder is not None:
+        raise UsageError("hvdtune.run: output_filename= needs hvdtune's own launcher, not use_mpi=")
+    options = _options(call, places, may_be_mpi=True)
+    hosts = this_host(ranks) if listed is None else listed
+    with mpi_files(call.content, len(places), hosts) as (function, results):
+        job = MpiJob(
+            command=(*call.command, str(function), *map(str, results)),
+            hosts=hosts,
+            processes=len(places),
+            arguments=mpi_args,
+            ssh_port=call.login[0],
+            ssh_identity_file=call.login[1],
+        )
+        command, environ = mpi_start(job, options.environ)
+        with interruptible():
+            code = run_mpirun(command, environ, write_here)
+        by_rank = {rank: str(result) for rank, result in enumerate(results)}
+        # mpirun does not name the rank that failed first. One that has raised explains most.
+        outcomes = {rank: outcome_of(rank, result) for rank, result in by_rank.items()}
+        raised = (rank for rank, found in outcomes.items() if found and found[0] == "raised")
+        failed = next(raised, next((rank for rank in outcomes if not outcomes[rank]), 0))
+        reason = f"mpirun exited with code {code}"
+        return settle(code, reason, failed, by_rank, call.title, "rank")
 
 
 def _tell_ranks(job: Job, places: Sequence[Slot]) -> None:
@@ -133,45 +189,32 @@ def _tell_ranks(job: Job, places: Sequence[Slot]) -> None:
         print(f"hvdtune: rank {slot.rank} on {slot.host}: pid {pid}", file=sys.stderr)
 
 
-def _refuse_elastic(arguments: Mapping[str, object]) -> None:
-    given = [name for name, value in arguments.items() if value is not None]
-    if given:
-        raise NotImplementedError(
-            f"hvdtune.run({given[0]}=...): hvdtune {__version__} has no elastic jobs; leave it out "
-            "for a job of num_proc ranks"
-        )
-
-
-def _refuse_mpi(use_mpi: bool | None, mpi_args: str | None) -> None:
-    if use_mpi or mpi_args:
-        raise UsageError(
-            f"hvdtune.run({'use_mpi' if use_mpi else 'mpi_args'}=...) does not start mpirun: start "
-            "a script that calls the function with `mpirun -np 2 python train.py`, or leave it out"
-        )
-
-
 def _pickled(func: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> bytes:
     try:
         return write_call(sys.path, func, tuple(args), dict(kwargs))
     except Exception as error:
+        from hvdtune.core.rank.objects import unpicklable
+
+        what = {"func": func, "args": tuple(args), "kwargs": dict(kwargs)}
         raise UsageError(
-            f"hvdtune.run: the function or its arguments cannot be pickled: {error}"
+            "hvdtune.run: the function or its arguments cannot be pickled: "
+            f"{unpicklable(what, '', error)}"
         ) from error
 
 
-def _places(num_proc: int, hosts: str | None, hostfile: str | Path | None) -> tuple[Slot, ...]:
+def _listed(hosts: str | None, hostfile: str | Path | None) -> tuple[Host, ...] | None:
+    """The hosts that were given, None for none."""
     if hosts is not None and hostfile is not None:
         raise UsageError("hvdtune.run: give hosts= or hostfile=, not both")
-    try:
+    with naming_arguments():
         if hosts is not None:
-            listed = parse_hosts(hosts)
-        elif hostfile is not None:
-            listed = read_hostfile(Path(hostfile))
-        else:
-            listed = this_host(num_proc)
-        return plan_slots(listed, num_proc)
-    except ArgumentError as error:
-        raise UsageError(f"hvdtune.run: {error.words({'ranks': 'num_proc'})}") from None
+            return parse_hosts(hosts)
+        return None if hostfile is None else read_hostfile(Path(hostfile))
+
+
+def _places(num_proc: int, listed: tuple[Host, ...] | None) -> tuple[Slot, ...]:
+    with naming_arguments():
+        return plan_slots(this_host(num_proc) if listed is None else listed, num_proc)
 
 
 def _interface(names: str | Sequence[str] | None) -> dict[str, str]:
@@ -179,70 +222,16 @@ def _interface(names: str | Sequence[str] | None) -> dict[str, str]:
     return {"HVDTUNE_INTERFACE": listed[0]} if listed else {}
 
 
-def _options(
-    slots: Sequence[Slot], variables: Mapping[str, str], start_timeout: float | None
-) -> JobOptions:
-    if start_timeout is not None and start_timeout <= 0:
-        raise UsageError(f"hvdtune.run: start_timeout={start_timeout} is not a time in seconds")
+def _options(call: FunctionCall, slots: Sequence[Slot], *, may_be_mpi: bool = False) -> JobOptions:
+    timeout_s, variables = call.start_timeout_s, call.variables
+    if timeout_s is not None and timeout_s <= 0:
+        raise UsageError(f"hvdtune.run: start_timeout={timeout_s} is not a time in seconds")
     asked = launcher_values(worker_environ(variables))
     for name, instead in _OF_THE_COMMAND.items():
         if asked.get(name):
             raise UsageError(f"{name} is set, but the job of a function ignores it: {instead}")
-    timeout = {} if start_timeout is None else {"HVDTUNE_START_TIMEOUT_S": str(start_timeout)}
+    timeout = {} if timeout_s is None else {"HVDTUNE_START_TIMEOUT_S": str(timeout_s)}
+    if may_be_mpi:
+        launch_defaults(variables={**variables, **timeout})
+        return JobOptions(environ={**variables, **timeout})
     return rank_options(slots, {**variables, **timeout})
-
-
-@contextlib.contextmanager
-def _result_file() -> Iterator[int]:
-    fd = os.memfd_create("hvdtune-result", os.MFD_CLOEXEC)
-    try:
-        yield fd
-    finally:
-        os.close(fd)
-
-
-def _write_here(stream: str, text: bytes) -> None:
-    # Looked up at every call, as print() does: a notebook has one for each cell, without bytes.
-    file: Any = sys.stdout if stream == "stdout" else sys.stderr
-    with contextlib.suppress(ValueError):  # closed by the caller, who then does not read it
-        file.flush()
-        if hasattr(file, "buffer"):
-            file.buffer.write(text)
-        else:
-            file.write(text.decode(errors="replace"))
-        file.flush()
-
-
-def _settle(report: ExitReport, results: Sequence[int], title: str) -> list[Any]:
-    if report.returncode:
-        outcome = _outcome(report.rank, results[report.rank])
-        if outcome is not None and outcome[0] == "raised":
-            _raise_again(report.rank, outcome)
-        raise FunctionError(f"{title} did not return on all ranks: {report.reason}", report.rank)
-    values = []
-    for rank, result in enumerate(results):
-        outcome = _outcome(rank, result)
-        if outcome is None:
-            raise FunctionError(f"rank {rank} ended before {title} returned", rank)
-        values.append(outcome[1])
-    return values
-
-
-def _outcome(rank: int, result: int) -> tuple[Any, ...] | None:
-    try:
-        return read_outcome(result)
-    except Exception as error:
-        raise FunctionError(
-            f"rank {rank}: its result cannot be unpickled here: {error}", rank
-        ) from error
-
-
-def _raise_again(rank: int, outcome: tuple[Any, ...]) -> NoReturn:
-    _, summary, trace, pickled = outcome
-    message = f"rank {rank}: {summary}"
-    cause = None
-    if pickled is not None:
-        # A class whose constructor takes other arguments cannot be made again; its text can.
-        with contextlib.suppress(Exception):
-            cause = pickle.loads(pickled)
-    raise FunctionError(f"{message}\n\n{trace.rstrip()}" if trace else message, rank) from cause

@@ -1,19 +1,26 @@
-"""`--mpi`: the command with which mpirun starts a job. Pure but for asking mpirun who it is."""
+"""`--mpi` and `use_mpi=`: the command with which mpirun starts a job, and its run."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
 import shlex
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
+import tempfile
+import threading
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Final, Literal
+from typing import IO, Final, Literal
 
+from hvdtune.core.config.environment import cache_folder, launch_defaults, worker_environ
+from hvdtune.core.job.interrupt import check_signals, defer_signals, resume_signals
 from hvdtune.errors import LaunchError, UsageError
-from hvdtune.launcher.hosts import Host, ssh_args
+from hvdtune.launcher.hosts import Host, is_local, ssh_args
+from hvdtune.launcher.output import Writer
 
 Flavour = Literal["openmpi", "mpich"]
 
@@ -46,6 +53,10 @@ _NOT_EXPORTED: Final = frozenset(
 )
 _NOT_EXPORTED_KINDS: Final = ("DBUS_", "SSH_", "XDG_")
 _MANY_HOSTS: Final = 64
+# Between two looks at signals
+_TURN_S: Final = 0.1
+# From SIGTERM to SIGKILL
+_END_S: Final = 10.0
 
 
 @dataclass(frozen=True)
@@ -104,6 +115,104 @@ def mpirun_command(mpirun: Path, flavour: Flavour, job: MpiJob) -> list[str]:
     build = _openmpi if flavour == "openmpi" else _mpich
     words = [str(mpirun), "-np", str(job.processes), *build(job)]
     return [*words, *_split(job.arguments, "--mpi-args"), *job.command]
+
+
+def mpi_start(job: MpiJob, variables: Mapping[str, str]) -> tuple[list[str], dict[str, str]]:
+    """The command of mpirun for a job, and its environment.
+
+    Args:
+        variables: of the ranks.
+
+    Raises UsageError for what cannot be under MPI, LaunchError when mpirun does not answer.
+    """
+    from hvdtune.core.mpi.mpi_library import choose_plugin
+
+    told = {**variables, "HVDTUNE_CONTROLLER": "mpi"}
+    launch_defaults(variables=told)
+    environ = worker_environ(told | {"PYTHONUNBUFFERED": "1"})
+    is_remote = not all(is_local(host.name) for host in job.hosts)
+    mpirun, flavour = find_mpirun()
+    if choose_plugin(flavour) is None:
+        raise UsageError("--mpi: hvdtune has no plugin for this MPI: run `hvdtune build mpi` once")
+    job = replace(
+        job,
+        exported=exportable([*environ]) if is_remote else (),
+        # Within a host mpirun needs none, and Open MPI refuses loopback.
+        interface=told.get("HVDTUNE_INTERFACE", "") if is_remote else "",
+        as_root=os.geteuid() == 0,
+    )
+    return mpirun_command(mpirun, flavour, job), environ
+
+
+@contextlib.contextmanager
+def mpi_files(
+    function: bytes, ranks: int, hosts: Sequence[Host]
+) -> Iterator[tuple[Path, list[Path]]]:
+    """The files of a function and of its results on each rank, which mpirun cannot hand on as
+    descriptors; in a folder of this user's alone.
+
+    Other hosts find them where they share this user's home.
+    """
+    parent = None
+    if not all(is_local(host.name) for host in hosts):
+        parent = cache_folder()
+        parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(prefix="hvdtune-function-", dir=parent) as name:
+        call = Path(name) / "call"
+        call.write_bytes(function)
+        results = [Path(name) / f"result-{rank}" for rank in range(ranks)]
+        for result in results:
+            result.touch()
+        yield call, results
+
+
+def run_mpirun(command: Sequence[str], environ: Mapping[str, str], write: Writer) -> int:
+    """Runs mpirun to its end and returns its exit code.
+
+    Args:
+        write: takes "stdout" or "stderr" and what the ranks print.
+    """
+    try:
+        program = subprocess.Popen(
+            command,
+            env=environ,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise LaunchError(f"cannot start {command[0]}: {error.strerror}") from None
+    readers = [
+        threading.Thread(target=_pass_on, args=(pipe, name, write), name=f"hvdtune-{name}")
+        for pipe, name in ((program.stdout, "stdout"), (program.stderr, "stderr"))
+    ]
+    defer_signals(program)
+    try:
+        for reader in readers:
+            reader.start()
+        while program.poll() is None:
+            check_signals()
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                program.wait(_TURN_S)
+    finally:
+        # One that is asked to end ends its ranks; one that is killed leaves them.
+        program.terminate()
+        try:
+            program.wait(_END_S)
+        except subprocess.TimeoutExpired:
+            program.kill()
+            program.wait()
+        for reader in readers:
+            reader.join()
+        resume_signals(program)
+    return program.returncode
+
+
+def _pass_on(pipe: IO[bytes], stream: str, write: Writer) -> None:
+    with pipe:
+        for line in pipe:
+            write(stream, line)
 
 
 def exportable(names: Sequence[str]) -> tuple[str, ...]:

@@ -11,12 +11,9 @@ from pathlib import Path
 from typing import NoReturn
 
 from hvdtune import workbench
-from hvdtune.core.config.environment import launch_defaults, worker_environ
 from hvdtune.core.job.interrupt import Stopped, stop_signals
-from hvdtune.core.mpi.mpi_library import choose_plugin
-from hvdtune.errors import ArgumentError, LaunchError, UsageError
-from hvdtune.launcher.hosts import is_local
-from hvdtune.launcher.mpirun import exportable, find_mpirun, mpirun_command
+from hvdtune.errors import ArgumentError, LaunchError
+from hvdtune.launcher.mpirun import mpi_start
 from hvdtune.launcher.output import Writer, file_writer
 from hvdtune.launcher.run import Job, setting_environ
 from hvdtune.workflows.launches import output_writers
@@ -126,21 +123,7 @@ def run_by_mpi(request: MpiRequest, reporter: StatusReporter, *, verbose: bool) 
     Raises UsageError for what cannot be under MPI, LaunchError when mpirun cannot be started.
     """
     setting = setting_environ(request.values.core_setting())
-    variables = {**request.variables, **setting, "HVDTUNE_CONTROLLER": "mpi"}
-    launch_defaults(variables=variables)
-    environ = worker_environ(variables | {"PYTHONUNBUFFERED": "1"})
-    is_remote = not all(is_local(host.name) for host in request.job.hosts)
-    mpirun, flavour = find_mpirun()
-    if choose_plugin(flavour) is None:
-        raise UsageError("--mpi: hvdtune has no plugin for this MPI: run `hvdtune build mpi` once")
-    job = replace(
-        request.job,
-        exported=exportable([*environ]) if is_remote else (),
-        # Within a host mpirun needs none, and Open MPI refuses loopback.
-        interface=variables.get("HVDTUNE_INTERFACE", "") if is_remote else "",
-        as_root=os.geteuid() == 0,
-    )
-    command = mpirun_command(mpirun, flavour, job)
+    command, environ = mpi_start(request.job, {**request.variables, **setting})
     if verbose:
         reporter.info(" ".join(command))
     try:

@@ -47,7 +47,7 @@ def sandy(name):
     hvd = FRAMEWORKS[name].hvd
     said = []
     for call in (
-        lambda: hvd.broadcast_object(Unpicklable(), root_rank=1),
+        lambda: hvd.broadcast_object({"loader": [Unpicklable()]}, root_rank=1),
         lambda: hvd.allgather_object(Unpicklable() if hvd.rank() == 1 else "fine"),
     ):
         with pytest.raises(UsageError) as caught:

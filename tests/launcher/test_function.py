@@ -12,8 +12,11 @@ import threading
 import pytest
 
 import hvdtune
+from hvdtune.core.elastic.loop import run as run_elastic
+from hvdtune.core.elastic.state import ObjectState
 from hvdtune.core.rank import runtime
 from hvdtune.core.rank.collectives import barrier
+from hvdtune.core.rank.objects import allgather_object, broadcast_object
 from hvdtune.errors import FunctionError, LaunchError, UsageError
 
 
@@ -90,6 +93,10 @@ def test_an_exception_that_cannot_be_pickled_is_told_as_text():
     assert caught.value.__cause__ is None
 
 
+def held_by(lock):
+    return lambda: lock
+
+
 class Broken:
     def __reduce__(self):
         return int, ("not a number",)
@@ -114,7 +121,8 @@ def test_a_result_that_cannot_be_pickled_or_unpickled_names_the_rank(function, f
 @pytest.mark.parametrize(
     ("function", "fault"),
     [
-        (threading.Lock().acquire, "the function or its arguments cannot be pickled"),
+        (threading.Lock().acquire, "the function or its arguments cannot be pickled: func is a"),
+        (held_by(threading.Lock()), r"lock \(used by func\) is a _thread.lock, which cannot be"),
         (3, "calls a function, which 3 is not"),
     ],
 )
@@ -190,13 +198,48 @@ def test_a_closed_stdout_holds_nobody_up():
         assert hvdtune.run(lambda: print("x" * 200_000)) == [None]
 
 
+def count_to(last, killed):
+    """Counts on all ranks. Worker `killed` ends at 2 in the first generation."""
+    runtime.init()
+    state = ObjectState(broadcast_object, runtime.rank, count=0, sizes=[])
+
+    @run_elastic
+    def train(state):
+        while state.count < last:
+            is_killed = int(os.environ["HVDTUNE_WORKER"]) in killed and state.count == 2
+            if is_killed:
+                os.kill(os.getpid(), signal.SIGKILL)
+            state.sizes.append(len(allgather_object(None)))
+            state.count += 1
+            state.commit()
+        return runtime.rank(), state.sizes
+
+    return train(state)
+
+
 @pytest.mark.parametrize(
-    "name",
-    ["min_num_proc", "max_num_proc", "slots", "reset_limit", "host_discovery_script", "min_np"],
+    ("options", "killed", "sizes"),
+    [
+        ({"np": 3, "min_np": 2}, [1], [[3, 3, 2, 2]] * 2),
+        ({"min_num_proc": 1, "hosts": "127.0.0.1:1,127.0.0.2:1"}, [0], [[2, 2, 1, 1]]),
+        ({"min_num_proc": 2, "max_num_proc": 2, "cooldown_range": (1, 2)}, [1], [[2] * 4] * 2),
+        ({"host_discovery_script": "echo localhost", "slots": 2, "min_np": 2}, [], [[2] * 4] * 2),
+    ],
+    ids=["by-number", "hosts", "replaced", "script"],
 )
-def test_elastic_jobs_are_refused_by_name_and_version(name):
-    with pytest.raises(NotImplementedError, match=rf"{name}=.*hvdtune {hvdtune.__version__}"):
-        hvdtune.run(place, **{name: 1})
+def test_the_function_of_an_elastic_job_goes_on_without_a_rank(options, killed, sizes):
+    assert hvdtune.run(count_to, (4, killed), **options) == list(enumerate(sizes))
+
+
+def test_an_elastic_job_of_a_function_that_raises_fails_with_its_error(tmp_path):
+    def fail():
+        runtime.init()
+        barrier()
+        raise KeyError("no such weight")
+
+    with pytest.raises(FunctionError, match=r"worker [01]: KeyError: 'no such weight'"):
+        hvdtune.run(fail, np=2, min_np=2, output_filename=tmp_path)
+    assert 'raise KeyError("no such weight")' in (tmp_path / "worker.0" / "stderr").read_text()
 
 
 @pytest.mark.parametrize(
@@ -206,8 +249,17 @@ def test_elastic_jobs_are_refused_by_name_and_version(name):
         ({"np": 3, "hosts": "localhost:2"}, UsageError, "the hosts have only 2 slots"),
         ({"hosts": "a:1", "hostfile": "b"}, UsageError, "not both"),
         ({"hosts": "elsewhere:1"}, LaunchError, "elsewhere: this host cannot resolve the name"),
-        ({"use_mpi": True}, UsageError, r"use_mpi=...\) does not start mpirun"),
-        ({"mpi_args": "-x A"}, UsageError, r"mpi_args=...\) does not start mpirun"),
+        ({"use_mpi": True, "min_np": 1}, UsageError, "leave out use_mpi="),
+        ({"use_mpi": True, "output_filename": "log"}, UsageError, "output_filename= needs"),
+        ({"mpi_args": "-x A"}, UsageError, "mpi_args= needs use_mpi=True"),
+        ({"max_np": 2}, UsageError, "max_num_proc=2 needs min_num_proc="),
+        ({"reset_limit": 2}, UsageError, "reset_limit=2 needs min_num_proc="),
+        ({"min_np": 0}, UsageError, "min_num_proc=0 is less than 1"),
+        ({"min_np": 3, "max_np": 2}, UsageError, "min_num_proc=3 is more than max_num_proc=2"),
+        ({"min_np": 3, "hosts": "localhost:2"}, UsageError, "is more than the hosts' 2 slots"),
+        ({"min_np": 1, "cooldown_range": (5, 1)}, UsageError, r"cooldown_range=\(5, 1\) must"),
+        ({"hosts": "a:1", "host_discovery_script": "b"}, UsageError, "or hosts, not both"),
+        ({"host_discovery_script": "false"}, LaunchError, "failed with exit code 1"),
         ({"start_timeout": 0}, UsageError, "start_timeout=0 is not a time"),
         ({"env": {"HOROVOD_TIMELINE": "t.json"}}, UsageError, r"call hvd\.start_timeline\(\) in"),
         ({"env": {"HOROVOD_AUTOTUNE": "1"}}, UsageError, "HOROVOD_AUTOTUNE is set, but the job"),

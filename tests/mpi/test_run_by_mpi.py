@@ -35,3 +35,11 @@ def test_what_needs_our_launcher_is_refused(mpi, option):
     done = mpi.run([*_RUN, option, "echo", "started"])
     assert (done.returncode, done.stdout) == (2, "")
     assert f"{option.partition('=')[0]} needs hvdtune's own launcher" in done.stderr
+
+
+def test_a_function_runs_on_ranks_that_mpirun_starts(mpi):
+    done = mpi.run(["python", SCRIPTS / "calls_a_function.py"])
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "results [([0, 1], 10, True), ([0, 1], 11, True)]" in done.stdout
+    assert "raised 1 rank 1: KeyError: 'no such weight'" in done.stdout
+    assert "out of 0" in done.stdout and "out of 1" in done.stdout

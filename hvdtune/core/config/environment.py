@@ -450,6 +450,11 @@ def tell_place(place: Mapping[str, int]) -> None:
         give(os.environ, name, value)
 
 
+def is_elastic_worker(environ: Mapping[str, str] | None = None) -> bool:
+    """Whether this process is a worker of an elastic job."""
+    return bool((os.environ if environ is None else environ).get("HVDTUNE_WORKER"))
+
+
 @contextlib.contextmanager
 def changed_environ(variables: Mapping[str, str | None]) -> Iterator[None]:
     """Set these environment variables in the block, and unset those that are None."""

@@ -349,9 +349,10 @@ class ObjectState(State):
         try:
             return copy.deepcopy(self._content(name))
         except Exception as error:  # an object's own methods may raise anything
+            what = objects.part_at_fault(self._content(name), name, error, copy.deepcopy, "copied")
             raise UsageError(
-                f"{name} of the elastic state cannot be copied, so that no commit can keep it: "
-                f"{error}"
+                f"no commit can keep {name} of the elastic state: {what}. Leave it out and make it "
+                "on each rank, or give its class a __deepcopy__"
             ) from error
 
 

@@ -9,7 +9,8 @@ fails to be pickled on one rank raises on all.
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from types import CellType, FunctionType
 from typing import Any, cast
 
 import numpy as np
@@ -115,32 +116,40 @@ def _refuse(ranks: list[int], failure: Exception | None) -> None:
 
 def unpicklable(value: Any, name: str, error: Exception) -> UsageError:
     """Return the error for a value that cannot be pickled, which names the part at fault."""
-    name, value, error = _part_at_fault(value, name, error)
-    kind = type(value)
-    what = f"{name or 'it'} is a {kind.__module__}.{kind.__qualname__}".replace("builtins.", "")
+    import cloudpickle
+
     return UsageError(
-        f"{what}, which cannot be pickled ({error}). Leave it out and make it on each rank, or "
-        "give its class a __getstate__ without it"
+        f"{part_at_fault(value, name, error, cloudpickle.dumps, 'pickled')}. Leave it out and "
+        "make it on each rank, or give its class a __getstate__ without it"
     )
 
 
-def _part_at_fault(value: Any, name: str, error: Exception) -> tuple[str, Any, Exception]:
-    """Descend to the innermost attribute or element that alone cannot be pickled."""
-    import cloudpickle
+def part_at_fault(
+    value: Any, name: str, error: Exception, attempt: Callable[[Any], object], done: str
+) -> str:
+    """Name the innermost attribute or element of a value with which `attempt` alone fails.
 
+    Args:
+        name: of the value, "" for none.
+        error: with which it has failed for the value.
+        done: what `attempt` does, as in "cannot be pickled".
+    """
     seen = {id(value)}
     while True:
         for inner_name, inner in _parts_of(value, name):
             if id(inner) in seen:
                 continue
             try:
-                cloudpickle.dumps(inner)
-            except Exception as inner_error:
+                attempt(inner)
+            except Exception as inner_error:  # an object's own methods may raise anything
                 name, value, error = inner_name, inner, inner_error
                 seen.add(id(inner))
                 break
         else:
-            return name, value, error
+            break
+    kind = type(value)
+    what = f"{name or 'it'} is a {kind.__module__}.{kind.__qualname__}".replace("builtins.", "")
+    return f"{what}, which cannot be {done} ({error})"
 
 
 def _parts_of(value: Any, name: str) -> list[tuple[str, Any]]:
@@ -148,6 +157,12 @@ def _parts_of(value: Any, name: str) -> list[tuple[str, Any]]:
         return [(inside(name, key), each) for key, each in value.items()]
     if isinstance(value, list | tuple | set | frozenset):
         return [(f"{name}[{index}]", each) for index, each in enumerate(value)]
+    if isinstance(value, FunctionType):
+        code, outer = value.__code__, value.__globals__
+        used = {key: outer[key] for key in code.co_names if key in outer}
+        cells = zip(code.co_freevars, value.__closure__ or (), strict=True)
+        used |= {key: cell.cell_contents for key, cell in cells if cell != CellType()}
+        return [(f"{key} (used by {name})", each) for key, each in used.items()]
     if isinstance(value, type) or callable(value):
         return []
     attributes = getattr(value, "__dict__", {})

@@ -86,7 +86,8 @@ Say = Callable[[str], None]
 @dataclass(frozen=True)
 class ElasticPlan:
     """What runs, and on which hosts; `ssh` are further words for ssh to those elsewhere, `chaos`
-    are faults that are made."""
+    are faults that are made. `descriptors` returns those that a worker inherits besides, whose
+    numbers are then the last words of its command."""
 
     command: tuple[str, ...]
     title: str
@@ -94,6 +95,7 @@ class ElasticPlan:
     limits: ElasticLimits
     ssh: tuple[str, ...] = ()
     chaos: Chaos | None = None
+    descriptors: Callable[[int], tuple[int, ...]] = lambda worker: ()
 
 
 class ElasticJob:
@@ -173,6 +175,11 @@ class ElasticJob:
     def write_error(self) -> str:
         """Why the ranks' output could not be passed on, "" when it was."""
         return self._output.write_error
+
+    @property
+    def members(self) -> tuple[int, ...]:
+        """The workers of the latest generation, in the order of their ranks."""
+        return self._membership.members
 
     @property
     def why_no_chaos(self) -> str:
@@ -478,11 +485,12 @@ class ElasticJob:
         shared = dict(self._options.environ) | self._setting | timeline_environ(self._options, path)
         with sealed_file("hvdtune-key", self._key) as key_fd:
             environ = worker_environ(shared | told | {"HVDTUNE_KEY_FD": str(key_fd)})
-            command = self._plan.command
+            more = self._plan.descriptors(worker)
+            inherited, command = (key_fd, *more), (*self._plan.command, *map(str, more))
             if not is_local(slot.host):
                 wait_s = self._options.start_timeout_s
-                command = relay_command(slot.host, self._plan.ssh, wait_s, (key_fd,), command)
-            child = self._group.start(command, environ, (key_fd,))
+                command = relay_command(slot.host, self._plan.ssh, wait_s, inherited, command)
+            child = self._group.start(command, environ, inherited)
         self._children[worker] = child
         self._is_changed = True
         self._output.watch(worker, child)

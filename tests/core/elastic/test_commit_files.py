@@ -5,6 +5,7 @@ import os
 import resource
 import threading
 from dataclasses import replace
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -176,6 +177,14 @@ def test_a_full_disk_is_a_warning_and_the_training_goes_on(tmp_path):
     state.commit(to_disk=tmp_path / "commits")
     state.flush()
     assert newest_commit(tmp_path / "commits").content["state"]["step"] == 3
+
+
+def test_a_value_that_cannot_be_copied_is_named():
+    loader = SimpleNamespace(queue={"lock": threading.Lock()})
+    with pytest.raises(
+        UsageError, match=r"loader\.queue\['lock'\] is a _thread\.lock, which cannot"
+    ):
+        ObjectState(lambda value: value, lambda: 0, loader=loader)
 
 
 def test_an_object_that_cannot_be_pickled_is_named(order):
