@@ -48,6 +48,9 @@ class Account:
     _part: tuple[float, tuple[int, int]] | None = None  # where this part between resets began
     _parts_s: float = 0.0
     _parts_work: tuple[int, int] = (0, 0)
+    # Of each reset that is over: how long it took, and what was done in it
+    _in_resets: list[tuple[float, tuple[int, int]]] = field(default_factory=list)
+    _before_reset: tuple[int, int] = (0, 0)  # the work until the reset that goes on
 
     @property
     def resets(self) -> int:
@@ -96,6 +99,8 @@ class Account:
         if self._phase:
             self._enter("", now_s)
             self.history.append(Reset(self._reset_s, self._spent_s))
+            done = _difference(self._work, self._before_reset)
+            self._in_resets.append((sum(self._spent_s.values()), done))
         if self._part is None:
             self._part = now_s, self._work
 
@@ -109,16 +114,21 @@ class Account:
         found = self.goodput()
         if found is not None:
             kind, number, spent_s, share = found
-            rate = number / spent_s
+            parts_s, parts_work = self._parts_until_here()
+            between = parts_work[0 if kind == "samples" else 1] / parts_s
             said.append(
-                f"{number:,} {kind} in {_seconds(spent_s)}, {rate:,.4g} per second; between the "
-                f"resets {rate / share:,.4g} per second: goodput {share:.1%}"
+                f"{number:,} {kind} in {_seconds(spent_s)}, {number / spent_s:,.4g} per second; "
+                f"between the resets {between:,.4g} per second: goodput {share:.1%}"
             )
         return said
 
     def goodput(self) -> tuple[str, int, float, float] | None:
-        """What was counted (samples, or commits), how many in how many seconds, and their rate over
-        that of the parts between resets; None where too little is known."""
+        """What was counted (samples, or commits), how many in how many seconds, and which share of
+        these seconds was as productive as the parts between resets; None where too little is known.
+
+        Work that is first reported after a reset counts for at most the time that the reset took:
+        it may have been done before.
+        """
         if self._began_s is None:
             return None
         spent_s = self._last_s - self._began_s
@@ -128,7 +138,9 @@ class Account:
         between = parts_work[index]
         if min(spent_s, parts_s) <= 0 or min(done, between) <= 0:
             return None
-        share = (done / spent_s) / (between / parts_s)
+        each_s = parts_s / between
+        useful_s = sum(min(work[index] * each_s, took_s) for took_s, work in self._in_resets)
+        share = min(1.0, (parts_s + useful_s) / spent_s)
         return ("samples", "commits")[index], done, spent_s, share
 
     def _enter(self, phase: str, now_s: float) -> None:
@@ -141,16 +153,20 @@ class Account:
     def _end_part(self) -> None:
         """The part between two resets ends with the last commit that was told of."""
         self._parts_s, self._parts_work = self._parts_until_here()
-        self._part = None
+        self._part, self._before_reset = None, self._work
 
     def _parts_until_here(self) -> tuple[float, tuple[int, int]]:
         """How long all parts between resets were, and what was done in them."""
         if self._part is None:
             return self._parts_s, self._parts_work
         began_s, before = self._part
-        done = [now - then for now, then in zip(self._work, before, strict=True)]
+        done = _difference(self._work, before)
         work = self._parts_work[0] + done[0], self._parts_work[1] + done[1]
         return self._parts_s + self._last_s - began_s, work
+
+
+def _difference(now: tuple[int, int], then: tuple[int, int]) -> tuple[int, int]:
+    return now[0] - then[0], now[1] - then[1]
 
 
 def _seconds(time_s: float) -> str:

@@ -64,3 +64,18 @@ def test_a_reset_that_fails_to_form_and_forms_again_is_one():
     trained(account, (7.0, 200))
     assert account.resets == 1
     assert sum(account.phases_s.values()) == 6.0
+
+
+@pytest.mark.parametrize("samples", [700, 2000])
+def test_goodput_is_at_most_100_percent(samples):
+    """A slow beginning, then a reset of 3 s in which this many samples are first reported."""
+    account = Account()
+    trained(account, (0.0, 0), (10.0, 100), (12.0, 200))
+    account.note_gathering(13.0)
+    account.note_forming(13.5)
+    account.note_formed(14.0)
+    trained(account, (15.0, samples), (20.0, samples + 200))
+    kind, done, spent_s, share = account.goodput()
+    assert (kind, done, spent_s) == ("samples", samples + 200, 20.0)
+    assert share == 1.0
+    assert account.sentences()[1].endswith("between the resets 23.53 per second: goodput 100.0%")
