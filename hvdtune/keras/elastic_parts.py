@@ -150,11 +150,18 @@ def _build(optimizer: Any, model: Any) -> None:
     """Makes an optimizer's variables: a newcomer has as many as those who have trained."""
     if optimizer is None or getattr(optimizer, "built", getattr(optimizer, "_built", False)):
         return
-    trained = model.trainable_variables
-    if hasattr(optimizer, "build"):
-        with _keras_of(model).name_scope(optimizer.name, caller=optimizer):
+    trained, keras = model.trainable_variables, _keras_of(model)
+    if hasattr(keras, "name_scope"):
+        with keras.name_scope(optimizer.name, caller=optimizer):
             optimizer.build(trained)
         optimizer.built = True
+        return
+    # Of Keras 2: those of optimizers.legacy have no `build`.
+    tensorflow: Any = sys.modules["tensorflow"]
+    name = getattr(optimizer, "name", None) or optimizer._name
+    with tensorflow.init_scope(), tensorflow.name_scope(name):
+        make = getattr(optimizer, "build", None) or optimizer._create_all_weights
+        make(trained)
 
 
 def _keras_of(model: Any) -> Any:

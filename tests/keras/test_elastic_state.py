@@ -1,5 +1,7 @@
 """A KerasState on the disk, and the random numbers that are dealt out."""
 
+from importlib.util import find_spec
+
 import keras
 import numpy as np
 import pytest
@@ -40,6 +42,28 @@ def generators(commits):
     state = training()
     state.deal_randomness(5, commits)
     return [tuple(map(int, values(state)[2]))]
+
+
+def keep_and_train(kind):
+    import tf_keras
+
+    model = tf_keras.Sequential([tf_keras.layers.Dense(3, input_shape=(2,))])
+    of_kind = tf_keras.optimizers if kind == "new" else tf_keras.optimizers.legacy
+    model.compile(of_kind.Adam(0.1), "mse")
+    state = hvd.elastic.KerasState(model, epoch=0)
+    before = values(state)  # of a newcomer, which has not trained
+    model.fit(np.ones((4, 2)), np.ones((4, 3)), verbose=0)
+    after = values(state)
+    state.restore()
+    restored = [np.array_equal(a, b) for a, b in zip(before, values(state), strict=True)]
+    return len(before), [value.shape for value in before] == [v.shape for v in after], restored
+
+
+@pytest.mark.skipif(find_spec("tf_keras") is None, reason="tf_keras is not installed")
+@pytest.mark.parametrize("kind", ["new", "legacy"])
+def test_an_optimizer_of_keras_2_has_its_variables_before_the_first_step(kind):
+    # Two weights, their two moments each, the step and the learning rate.
+    assert run(keep_and_train, 1, kind, tensorflow=True) == [(8, True, [True] * 8)]
 
 
 def test_a_training_goes_on_from_its_commit_on_the_disk(tmp_path):
