@@ -104,7 +104,7 @@ def test_one_rank_on_the_only_host_of_several_tasks_is_told_of_them(monkeypatch)
     ("changes", "said"),
     [
         ({"SLURM_TASKS_PER_NODE": "2"}, "SLURM_JOB_NODELIST=127.0.0.[2-3] has 2 hosts, but SLURM_"),
-        ({"SLURM_JOB_NODELIST": "", "PBS_NODEFILE": "/nowhere"}, "PBS_NODEFILE=/nowhere: No such"),
+        ({"SLURM_JOB_NODELIST": "", "PBS_NODEFILE": "/proc/absent"}, "PBS_NODEFILE=/proc/absent: "),
     ],
 )
 def test_an_allocation_that_cannot_be_read_is_refused_unless_hosts_are_named(

@@ -44,7 +44,7 @@ def test_who_has_chosen_the_hosts_memory_for_tensors_on_a_gpu_is_named(
 
 def test_what_init_would_refuse_for_want_of_a_gpu_is_refused(monkeypatch, capsys):
     monkeypatch.setenv("HVDTUNE_GPU_OPERATIONS", "nccl")
-    monkeypatch.setenv("HVDTUNE_CUDA_LIBRARY", "/nonexistent/libcuda.so")
+    monkeypatch.setenv("HVDTUNE_CUDA_LIBRARY", "/proc/absent/libcuda.so")
     with pytest.raises(SystemExit) as end:
         main(["doctor", "--json"])
     findings = {row["name"]: row for row in json.loads(capsys.readouterr().out)}
@@ -124,14 +124,14 @@ _KEY = {"HVDTUNE_KEY": "5a" * 32}
     ("environ", "state", "told"),
     [
         ({"HVDTUNE_SHARED_FOLDER": "."}, "ok", "a file that rank 0 leaves in ."),
-        ({"HVDTUNE_SHARED_FOLDER": "/nowhere"}, "refused", "in /nowhere: No such file or direc"),
+        ({"HVDTUNE_SHARED_FOLDER": "/proc/absent"}, "refused", "in /proc/absent: No such file"),
         (_KEY, "ok", "node1, at a port that follows from the job's name, by the key of"),
         (
             _KEY | {"HVDTUNE_RENDEZVOUS_PORT": "4000"},
             "ok",
             "node1, at port 4000, by the key of HVDTUNE_KEY",
         ),
-        ({"HVDTUNE_KEY_FILE": "/nowhere/key"}, "refused", "/nowhere/key is not there: make a"),
+        ({"HVDTUNE_KEY_FILE": "/proc/absent/key"}, "refused", "/proc/absent/key is not there"),
     ],
 )
 def test_where_the_processes_of_a_launcher_meet_is_told(
@@ -237,7 +237,7 @@ def test_a_plugin_is_only_missed_where_it_could_be_used(
     ("python", "state", "said"),
     [
         (sys.executable, "ok", f"that of {sys.executable}: HVDTUNE_WORKBENCH_PYTHON="),
-        ("/nowhere", "absent", "HVDTUNE_WORKBENCH_PYTHON=/nowhere: there is no such program"),
+        ("/proc/absent", "absent", "WORKBENCH_PYTHON=/proc/absent: there is no such program"),
         ("", "ok", "optuna "),
     ],
     ids=["named", "wrong", "here"],

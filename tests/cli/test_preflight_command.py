@@ -60,8 +60,8 @@ def test_the_allocation_has_the_hosts_where_none_are_given(call, tmp_path, monke
 @pytest.mark.parametrize(
     ("variable", "value", "said"),
     [
-        ("PBS_NODEFILE", "/nowhere", "PBS_NODEFILE=/nowhere: No such file or directory"),
-        ("LSB_DJOB_HOSTFILE", "/nowhere", "LSB_DJOB_HOSTFILE=/nowhere: No such file"),
+        ("PBS_NODEFILE", "/proc/absent", "PBS_NODEFILE=/proc/absent: No such file or directory"),
+        ("LSB_DJOB_HOSTFILE", "/proc/absent", "LSB_DJOB_HOSTFILE=/proc/absent: No such file"),
         ("SLURM_JOB_NODELIST", "n[1-2", "SLURM_JOB_NODELIST=n[1-2 is not a list of hosts"),
     ],
 )
@@ -124,10 +124,10 @@ def test_a_port_that_is_none_is_refused(call, monkeypatch):
 
 
 def test_a_key_that_is_none_is_refused(call, monkeypatch):
-    monkeypatch.setenv("HVDTUNE_KEY_FILE", "/nowhere")
+    monkeypatch.setenv("HVDTUNE_KEY_FILE", "/proc/absent")
     code, out, err = call("preflight")
     assert (code, out) == (2, "")
-    assert err.startswith("hvdtune: error: HVDTUNE_KEY_FILE=/nowhere is not there: make a key")
+    assert err.startswith("hvdtune: error: HVDTUNE_KEY_FILE=/proc/absent is not there: make a key")
 
 
 SKEWED = """
@@ -178,7 +178,7 @@ def test_a_host_that_is_not_like_the_others_is_told(call, monkeypatch, program, 
         ("-H a:x", "-H: 'a:x' is not a host"),
         ("-H a:1 --hostfile h", "give -H or --hostfile, not both"),
         ("-H [::1:2", "'[::1:2' is not a host"),
-        ("-H a:1 -i /no/key", "--ssh-identity-file /no/key: there is no such file"),
+        ("-H a:1 -i /proc/absent", "--ssh-identity-file /proc/absent: there is no such file"),
         ("--ssh-port 0", "'--ssh-port' / '-p': it must be at least 1"),
     ],
 )

@@ -85,8 +85,8 @@ def test_options_become_lines(submit, tmp_path, words, line):
         ("--slurm --venv= train.py", "'--venv': it is empty"),
         ("--slurm --workbench-python= train.py", "'--workbench-python': it is empty"),
         (
-            "--slurm --workbench-python /nonexistent train.py",
-            "--workbench-python /nonexistent: there is no such program",
+            "--slurm --workbench-python /proc/absent train.py",
+            "--workbench-python /proc/absent: there is no such program",
         ),
         (
             "--slurm --setup true --workbench-python ~/nonexistent train.py",

@@ -278,9 +278,9 @@ def test_a_python_without_the_same_workbench_is_refused(
 
 def test_a_python_that_is_not_there_is_refused_though_nothing_needs_it(call, tmp_path):
     (tmp_path / "train.py").write_text("raise SystemExit('started')")
-    code, out, err = call("run", "--workbench-python", "/absent", "train.py")
+    code, out, err = call("run", "--workbench-python", "/proc/absent", "train.py")
     assert (code, out) == (2, "")
-    assert err == "hvdtune: error: --workbench-python /absent: there is no such program\n"
+    assert err == "hvdtune: error: --workbench-python /proc/absent: there is no such program\n"
 
 
 def test_the_launcher_of_another_environment_knows_that_of_the_ranks(monkeypatch):

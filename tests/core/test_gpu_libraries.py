@@ -64,20 +64,20 @@ def test_init_says_what_is_missing():
     script = "import hvdtune.core as core\nfrom hvdtune.core.rank.runtime import init\ninit()"
     done = subprocess.run(
         [sys.executable, "-c", script],
-        env={"HVDTUNE_GPU_OPERATIONS": "nccl", "HVDTUNE_CUDA_LIBRARY": "/nonexistent/libcuda.so"},
+        env={"HVDTUNE_GPU_OPERATIONS": "nccl", "HVDTUNE_CUDA_LIBRARY": "/proc/absent/libcuda.so"},
         capture_output=True,
         text=True,
     )
     assert done.returncode == 1
     assert "UsageError: HVDTUNE_GPU_OPERATIONS=nccl needs CUDA's driver and NCCL:" in done.stderr
-    assert "CUDA's driver cannot be loaded: /nonexistent/libcuda.so" in done.stderr
+    assert "CUDA's driver cannot be loaded: /proc/absent/libcuda.so" in done.stderr
     assert "or unset HVDTUNE_GPU_OPERATIONS" in done.stderr
 
 
 def test_a_library_that_is_named_is_not_replaced_by_another():
-    cuda, nccl = reported(cuda="/nonexistent/libcuda.so", nccl="/nonexistent/libnccl.so")
+    cuda, nccl = reported(cuda="/proc/absent/libcuda.so", nccl="/proc/absent/libnccl.so")
     for what, said in (("CUDA's driver", cuda), ("NCCL", nccl)):
-        assert said.startswith(f"{what} cannot be loaded: /nonexistent/")
+        assert said.startswith(f"{what} cannot be loaded: /proc/absent/")
         assert ";" not in said
 
 
@@ -95,15 +95,15 @@ def started(environ, *, has_gpu_tensors):
 
 
 def test_init_warns_of_a_named_library_that_cannot_be_loaded():
-    done = started({"HVDTUNE_CUDA_LIBRARY": "/nonexistent/libcuda.so"}, has_gpu_tensors=True)
+    done = started({"HVDTUNE_CUDA_LIBRARY": "/proc/absent/libcuda.so"}, has_gpu_tensors=True)
     assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
     assert "tensors on a GPU are copied through the host's memory" in done.stderr
-    assert "/nonexistent/libcuda.so" in done.stderr
+    assert "/proc/absent/libcuda.so" in done.stderr
 
 
 @pytest.mark.parametrize("value", ["NCCL", "nccl"])
 def test_a_leftover_of_horovods_installation_changes_nothing_without_a_gpu(value):
-    environ = {"HOROVOD_GPU_OPERATIONS": value, "HVDTUNE_CUDA_LIBRARY": "/nonexistent/libcuda.so"}
+    environ = {"HOROVOD_GPU_OPERATIONS": value, "HVDTUNE_CUDA_LIBRARY": "/proc/absent/libcuda.so"}
     done = started(environ, has_gpu_tensors=False)
     assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
     asked = [sys.executable, "-m", "hvdtune", "doctor"]

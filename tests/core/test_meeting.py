@@ -321,7 +321,7 @@ def test_the_environment_says_where_the_ranks_meet(tmp_path, environ, job, host,
             {"HVDTUNE_RENDEZVOUS_PORT": "70000", "HVDTUNE_KEY": _KEY},
             "PORT=70000 is no port: name one from 1024 to 65535",
         ),
-        ({"HVDTUNE_KEY_FILE": "/nowhere"}, "HVDTUNE_KEY_FILE=/nowhere is not there"),
+        ({"HVDTUNE_KEY_FILE": "/proc/absent"}, "HVDTUNE_KEY_FILE=/proc/absent is not there"),
     ],
 )
 def test_a_meeting_that_cannot_be_is_refused(tmp_path, environ, sentence):

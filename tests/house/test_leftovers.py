@@ -1,14 +1,18 @@
-"""What tests leave in /dev/shm is told from what another run of the tests has there."""
+"""Tests and the machine: what they leave in /dev/shm, and which paths they take for absent."""
 
 import multiprocessing
 import os
+import re
 import subprocess
 import sys
 import uuid
+from pathlib import Path
 
 import pytest
 
 from tests.kit import shm
+
+ROOT = Path(__file__).parents[2]
 
 _MAP = """
 import mmap, sys
@@ -62,3 +66,20 @@ def test_a_segment_is_left_behind_unless_a_process_has_it(segment, of_another_ru
         assert shm.abandoned({path.name}) == set()
         process.stdin.close()
     assert shm.abandoned({path.name}) == {path.name}
+
+
+# Folders of a file system that any user or program may have made. Nobody can make one in /proc.
+_MAY_EXIST = re.compile(
+    r"""["' =!/]/(?:nowhere|absent|missing|nonexistent[\w-]*|no|not)(?=[/"'\\ :])"""
+)
+_ROUTES = ("tests/dashboard/", "tests/house/test_leftovers.py")  # addresses of pages, not paths
+
+
+def test_a_path_that_has_to_be_absent_is_one_that_nobody_can_make():
+    found = []
+    for path in sorted(ROOT.glob("tests/**/*")):
+        name = str(path.relative_to(ROOT))
+        if path.suffix in (".py", ".cc", ".h", ".sh") and not name.startswith(_ROUTES):
+            lines = path.read_text().splitlines()
+            found += [f"{name}:{n}" for n, line in enumerate(lines, 1) if _MAY_EXIST.search(line)]
+    assert found == [], "use /proc/absent, or a path below tmp_path"

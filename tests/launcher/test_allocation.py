@@ -53,7 +53,7 @@ def test_a_file_of_hosts_has_a_line_for_each_task(tmp_path, name, text, hosts):
             {"SLURM_JOB_NODELIST": "n[1-3", "SLURM_TASKS_PER_NODE": "1(x3)"},
             r"SLURM_JOB_NODELIST=n\[1-3 is not a list of hosts",
         ),
-        ({"PBS_NODEFILE": "/nowhere"}, "PBS_NODEFILE=/nowhere: No such file or directory"),
+        ({"PBS_NODEFILE": "/proc/absent"}, "PBS_NODEFILE=/proc/absent: No such file or directory"),
         ({"LSB_DJOB_HOSTFILE": "/"}, "LSB_DJOB_HOSTFILE=/: Is a directory"),
         ({"PBS_NODEFILE": "/dev/null"}, "PBS_NODEFILE=/dev/null, is empty"),
         (

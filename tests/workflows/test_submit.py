@@ -81,13 +81,13 @@ printf '\\nkey %s in %s' "${#HVDTUNE_KEY}" "$PWD"
 PBSDSH = """#!/bin/sh
 test "$1 $3" = "-n --" || exit 9
 [ "$2" = 0 ] || exit 0
-shift 3; exec env -i HOME=/nowhere PATH="$PATH" "$@"
+shift 3; exec env -i HOME=/proc/absent PATH="$PATH" "$@"
 """
 # The same by names.
 BLAUNCH = """#!/bin/sh
 test "$1" = -no-shell || exit 9
 case "$2" in n1) ;; n2) exit 0 ;; *) exit 9 ;; esac
-shift 2; exec env -i HOME=/nowhere PATH="$PATH" "$@"
+shift 2; exec env -i HOME=/proc/absent PATH="$PATH" "$@"
 """
 
 

@@ -66,7 +66,7 @@ TEST(what_is_no_quota_limits_nothing) {
   for (const char* memberships : {"", "0:", "0::/elsewhere\n", "3:memory:/job\n", "x\n"}) {
     CHECK_EQ(FakeCgroups(memberships, {{"job/cpu.max", "100000 100000"}}).quota(), 0);
   }
-  CHECK_EQ(quota_processors({"/nonexistent", "/nonexistent"}), 0);
+  CHECK_EQ(quota_processors({"/proc/absent", "/proc/absent"}), 0);
 }
 
 TEST(the_strictest_group_around_a_process_counts) {

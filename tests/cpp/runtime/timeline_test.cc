@@ -85,7 +85,7 @@ TEST(an_idle_job_obeys_at_once) {
 
 TEST(a_file_that_cannot_be_written_costs_nothing_but_itself) {
   Job job({.size = 2});
-  job.server().order({true, "/nonexistent-directory/%r", 0});
+  job.server().order({true, "/proc/absent/%r", 0});
   for (int i = 0; i < 20; ++i) step(job);
   job.server().order({});
   for (int i = 0; i < 5; ++i) step(job);

@@ -27,7 +27,7 @@ static uint64_t size_of(const std::string& path) {
   return stat(path.c_str(), &status) == 0 ? static_cast<uint64_t>(status.st_size) : 0;
 }
 
-static const std::string kUnwritable = "/nonexistent-directory/rank-0.hvt";
+static const std::string kUnwritable = "/proc/absent/rank-0.hvt";
 
 TEST(records_and_names_reach_the_file) {
   const ScratchFile file("basic");
