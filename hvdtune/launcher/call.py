@@ -61,7 +61,7 @@ def main(arguments: Sequence[str]) -> int:
     result = results[0 if len(results) == 1 else environ_rank_and_size()[0]]
     outcome = call(function)
     if outcome[0] == "raised" and is_elastic_worker():
-        # The others may go on without this one, and nobody then reads its outcome.
+        # The job may continue without this worker, and its outcome is then never read.
         sys.stderr.write(outcome[2] or outcome[1])
     return 0 if write_outcome(result, outcome) else 1
 

@@ -127,9 +127,9 @@ def mpi_start(job: MpiJob, variables: Mapping[str, str]) -> tuple[list[str], dic
     """
     from hvdtune.core.mpi.mpi_library import choose_plugin
 
-    told = {**variables, "HVDTUNE_CONTROLLER": "mpi"}
-    launch_defaults(variables=told)
-    environ = worker_environ(told | {"PYTHONUNBUFFERED": "1"})
+    of_ranks = {**variables, "HVDTUNE_CONTROLLER": "mpi"}
+    launch_defaults(variables=of_ranks)
+    environ = worker_environ(of_ranks | {"PYTHONUNBUFFERED": "1"})
     is_remote = not all(is_local(host.name) for host in job.hosts)
     mpirun, flavour = find_mpirun()
     if choose_plugin(flavour) is None:
@@ -138,7 +138,7 @@ def mpi_start(job: MpiJob, variables: Mapping[str, str]) -> tuple[list[str], dic
         job,
         exported=exportable([*environ]) if is_remote else (),
         # Within a host mpirun needs none, and Open MPI refuses loopback.
-        interface=told.get("HVDTUNE_INTERFACE", "") if is_remote else "",
+        interface=of_ranks.get("HVDTUNE_INTERFACE", "") if is_remote else "",
         as_root=os.geteuid() == 0,
     )
     return mpirun_command(mpirun, flavour, job), environ

@@ -371,7 +371,7 @@ def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def config_folder(environ: Mapping[str, str] | None = None) -> Path:
-    """Where this user's programs keep what they cannot make again."""
+    """The folder of files that this user's programs cannot make again."""
     env = os.environ if environ is None else environ
     return Path(env.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "hvdtune"
 

@@ -53,7 +53,7 @@ class FoundCommit:
 class CommitOrder:
     """One commit that is to be written, as the newest of `keep` of its training in the folder.
 
-    Nobody changes `content` from then on. `has_pickles` has to be set for content with bytes that
+    `content` must not change from then on. `has_pickles` has to be set for content with bytes that
     are unpickled after reading.
     """
 
@@ -121,8 +121,8 @@ class CommitWriter:
             remark, self._remark = self._remark, ""
         if remark:
             warnings.warn(
-                f"{remark}. The training goes on, with its commits in memory; state.flush() raises "
-                "this error",
+                f"{remark}. The training continues with its commits in memory. state.flush() will "
+                "raise this error",
                 RuntimeWarning,
                 stacklevel=5,  # of who calls commit()
             )
@@ -217,7 +217,7 @@ def newest_commit(folder: Path) -> FoundCommit | None:
 
 
 def users_key() -> bytes:
-    """The key by which this user's commits prove who has written them; made where it is missing.
+    """Return the key with which this user's commits are signed. Makes it if it is missing.
 
     Raises OSError where it cannot be kept, or others can read or write it.
     """

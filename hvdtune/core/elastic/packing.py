@@ -138,7 +138,7 @@ class _Packer:
     def __init__(self) -> None:
         self.buffers: list[Any] = []
         self.pickled: list[str] = []
-        # By identity, so that what is reached twice is packed once. The values stay alive.
+        # By identity: a value with two references is packed once. The values stay alive.
         self._numbers: dict[int, tuple[int, Any]] = {}
 
     def node(self, value: Any, name: str) -> Any:

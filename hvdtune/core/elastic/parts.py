@@ -1,10 +1,10 @@
 """What each rank of a training has for itself, and its copies on other ranks.
 
 The *part* of a rank is its values of this kind, packed (`hvdtune.core.elastic.packing`). A commit
-has two steps: all ranks send copies of their parts, and each notes them beside those of the commit
-before (`prepare`); when all have met, each lets go of the former (`settle`). Whoever fails in
-between, all others have the parts of the newest commit that any of them has settled: those who
-have not can still do so.
+has two steps: all ranks send copies of their parts, and each keeps them next to those of the
+previous commit (`prepare`); when all have met, each drops the previous ones (`settle`). If a rank
+fails in between, all others have the parts of the newest commit that any of them has settled: a
+rank that has not settled it can still do so.
 """
 
 from __future__ import annotations
@@ -199,11 +199,11 @@ class PartStore:
         return Parts(version, settled.rank, held)
 
     def adopt(self, found: Parts, *, is_trusted: bool) -> None:
-        """Holds what was read from the disk.
+        """Keep parts that were read from a file.
 
         Raises UsageError for parts of other values, and for a pickle where `is_trusted` is False.
         """
-        if not is_trusted:  # other ranks unpack what they are sent without a question
+        if not is_trusted:  # other ranks unpack these parts without this check
             for rank, part in found.held.items():
                 try:
                     unpack(part, may_unpickle=False)
@@ -340,7 +340,7 @@ def _generation() -> int:
 def _packed(values: Mapping[str, Any]) -> tuple[bytes, Exception | None]:
     try:
         return pack(dict(values)).joined(), None
-    except UsageError as error:  # _refuse tells it
+    except UsageError as error:  # for _refuse
         return b"", error
 
 

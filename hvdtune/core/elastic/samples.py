@@ -94,7 +94,7 @@ class SampleLedger:
     def note_commit(self, commits: int) -> None:
         """What was recorded until here is committed; called by the State.
 
-        Warns when the audit file cannot be written. The next commit then writes what is missing.
+        Warns when the audit file cannot be written. The next commit then writes the missing lines.
         """
         before, is_new, self._is_new = self._noted, self._is_new, False
         self._noted = {"commit": commits, "ranks": self.num_replicas, "epochs": self._handed_out}
@@ -112,7 +112,7 @@ class SampleLedger:
             if not self._has_warned:
                 warnings.warn(
                     f"the audit file {self.audit} cannot be written: {error.strerror}. The "
-                    "training goes on, and each commit tries again",
+                    "training continues, and each commit tries again",
                     RuntimeWarning,
                     stacklevel=4,  # of who calls commit()
                 )

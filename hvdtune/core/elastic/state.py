@@ -20,7 +20,7 @@ from hvdtune.core.rank.process import PROCESS
 from hvdtune.errors import HostsUpdatedInterrupt, UsageError
 
 _NOTHING_NEW: Final = -1
-# Horovod's numbers for what has happened to the hosts; other numbers are sums of these.
+# Horovod's numbers for changes of the hosts; 3 is both.
 _REMOVED: Final = 1
 _ADDED: Final = 2
 
@@ -228,13 +228,13 @@ class State:
         if PROCESS.worker is None or runtime.rank() == 0:
             news = self._news()
         if PROCESS.worker is not None:
-            (told,) = objects.broadcast_arrays([np.array([news])], 0)
-            news = int(told[0])
+            (rank_0s,) = objects.broadcast_arrays([np.array([news])], 0)
+            news = int(rank_0s[0])
         if news != _NOTHING_NEW:
             raise HostsUpdatedInterrupt(skip_sync=news == _REMOVED)
 
     def _news(self) -> int:
-        """What has happened to the hosts since the last look."""
+        """Return the changes of the hosts since the last call, as one number."""
         found = 0
         for timestamp, update_res in messages_of(self).take():
             found |= update_res

@@ -170,5 +170,5 @@ def _parts_of(value: Any, name: str) -> list[tuple[str, Any]]:
 
 
 def inside(name: str, key: Any) -> str:
-    """Return the name of a dict's value, of which "" is the outermost."""
+    """Return the name of a value in the dict `name`, "" for the outermost one."""
     return f"{name}[{key!r}]" if name else (key if isinstance(key, str) else f"[{key!r}]")

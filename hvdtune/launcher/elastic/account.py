@@ -48,9 +48,9 @@ class Account:
     _part: tuple[float, tuple[int, int]] | None = None  # where this part between resets began
     _parts_s: float = 0.0
     _parts_work: tuple[int, int] = (0, 0)
-    # Of each reset that is over: how long it took, and what was done in it
+    # The duration of each completed reset, and the work in it
     _in_resets: list[tuple[float, tuple[int, int]]] = field(default_factory=list)
-    _before_reset: tuple[int, int] = (0, 0)  # the work until the reset that goes on
+    _before_reset: tuple[int, int] = (0, 0)  # the work until the current reset
 
     @property
     def resets(self) -> int:
@@ -123,8 +123,9 @@ class Account:
         return said
 
     def goodput(self) -> tuple[str, int, float, float] | None:
-        """What was counted (samples, or commits), how many in how many seconds, and which share of
-        these seconds was as productive as the parts between resets; None where too little is known.
+        """Return what was counted (samples, or commits), the count, its time in seconds, and the
+        share of that time that was as productive as the parts between resets. None where too little
+        is known.
 
         Work that is first reported after a reset counts for at most the time that the reset took:
         it may have been done before.
