@@ -11,6 +11,7 @@ user's key: a file that was copied from someone else belongs to this user, but h
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import hmac
 import os
@@ -168,7 +169,7 @@ def write_commit(order: CommitOrder) -> None:
         _remove_parts(folder, descriptor, order.training)
         path = folder / f"commit-{order.commits:012}-{order.training}.hvdtune"
         packed = pack(order.content)
-        key = users_key() if packed.pickled or order.has_pickles else None
+        key = commit_key(make=True) if packed.pickled or order.has_pickles else None
         with (
             replacement(path, 0o600, prefix=_prefix(order.training)) as part,
             part.open("wb") as file,
@@ -216,13 +217,16 @@ def newest_commit(folder: Path) -> FoundCommit | None:
     return None
 
 
-def users_key() -> bytes:
-    """Return the key with which this user's commits are signed. Makes it if it is missing.
+def commit_key(*, make: bool) -> bytes:
+    """Return the key with which this user's commits are signed.
 
-    Raises OSError where it cannot be kept, or others can read or write it.
+    Args:
+        make: makes it if it is missing.
+
+    Raises OSError where it is missing or cannot be kept, or others can read it.
     """
     path = _key_path()
-    if not path.exists():
+    if make and not path.exists():
         path.parent.parent.mkdir(parents=True, exist_ok=True)
         make_own_folder(path.parent)
         with (
@@ -230,16 +234,21 @@ def users_key() -> bytes:
             replacement(path, 0o600, add) as part,
         ):
             part.write_bytes(secrets.token_bytes(_DIGEST_BYTES))
+    if path.stat().st_mode & 0o077:
+        raise PermissionError(errno.EPERM, f"{path} can be read by others: remove it", str(path))
     key = read_own(path)
     if len(key) != _DIGEST_BYTES:
-        raise OSError(0, f"{path} is not a key of {_DIGEST_BYTES} bytes: remove it", str(path))
+        raise OSError(errno.EINVAL, f"{path} is not a key of {_DIGEST_BYTES} bytes: remove it")
     return key
 
 
 def _key_path() -> Path:
     from hvdtune.core.config.environment import config_folder
 
-    return config_folder() / "commit-key"
+    try:
+        return config_folder() / "commit-key"
+    except RuntimeError as error:  # a user without a home
+        raise OSError(errno.ENOENT, f"the commit key has no folder: {error}") from None
 
 
 @contextlib.contextmanager
@@ -269,22 +278,24 @@ def _read(name: str, data: bytes, path: Path) -> FoundCommit | None:
     is_proved = False
     if proof != _NO_PROOF:
         with contextlib.suppress(OSError):
-            is_proved = hmac.compare_digest(_proof(users_key(), name, bytes(digest)), proof)
+            is_proved = hmac.compare_digest(
+                _proof(commit_key(make=False), name, bytes(digest)), proof
+            )
     try:
         content = unpack(body[len(_MAGIC) :], may_unpickle=is_proved)
     except PickleRefusedError as error:
-        raise unproved(str(error), path) from None
+        raise _unproved(str(error), path) from None
     except ValueError as error:
         raise UsageError(f"{path}: {error}") from None
     return FoundCommit(_number_of(name), _training_of(name), content, is_proved)
 
 
-def unproved(what: str, path: Path) -> UsageError:
+def _unproved(what: str, path: Path) -> UsageError:
     """The error for a pickle in a file without this user's proof."""
     return UsageError(
         f"{path} is not read: {what} in it is a pickle, which can run any code, and this user's "
-        f"key ({_key_path()}) did not write it. If you trust the file, copy the key from the "
-        "host or home where it was written"
+        "key (~/.config/hvdtune/commit-key) did not sign it. If you trust the file, copy the key "
+        "from the home in which it was written"
     )
 
 

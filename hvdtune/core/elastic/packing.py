@@ -112,7 +112,7 @@ def unpack(data: bytes | memoryview, *, may_unpickle: bool) -> Any:
         raise ValueError("the buffers have another length")
     try:
         return _Unpacker(buffers, pickled, may_unpickle).value(tree)
-    except (IndexError, KeyError, TypeError) as error:
+    except (IndexError, KeyError, TypeError, RecursionError) as error:
         raise ValueError(f"the tree cannot be read: {error}") from error
 
 
@@ -129,7 +129,7 @@ def _head_of(view: memoryview) -> tuple[Any, list[int], list[str], int]:
         tree, lengths, pickled = msgspec.msgpack.decode(
             view[_HEAD.size : start], type=tuple[Any, list[int], list[str]]
         )
-    except (struct.error, msgspec.MsgspecError) as error:
+    except (struct.error, msgspec.MsgspecError, RecursionError) as error:
         raise ValueError(f"the head cannot be read: {error}") from error
     return tree, lengths, pickled, start
 

@@ -141,6 +141,9 @@ def test_a_pickle_is_read_with_this_users_proof_only(order, tmp_path, monkeypatc
     assert newest_commit(order.folder).content["state"]["a"] == 1
     assert planted.is_dir()
     planted.rmdir()
+    (tmp_path / "me" / "hvdtune" / "commit-key").chmod(0o644)
+    with pytest.raises(UsageError, match="is a pickle"):
+        newest_commit(order.folder)
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "another"))
     with pytest.raises(UsageError, match=r"state\['b'\] in it is a pickle"):
         newest_commit(order.folder)

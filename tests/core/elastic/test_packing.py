@@ -75,6 +75,12 @@ def test_what_cannot_be_pickled_is_named_to_the_innermost():
         pack({"a": _Thing([0, _Thing(threading.Lock())])})
 
 
+def test_endless_nesting_is_an_error():
+    head = b"\x93" + b"\x92\xa1l\x91" * 100_000 + b"\xc0\x90\x90"
+    with pytest.raises(ValueError, match="cannot be read"):
+        unpack(len(head).to_bytes(8, "little") + head, may_unpickle=False)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_damaged_bytes_are_an_error_or_other_values(seed):
     data = bytearray(pack({"a": np.arange(9), "b": [1, (2, "x")], "c": b"y" * 300}).joined())
