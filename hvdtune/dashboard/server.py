@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import socket
 import threading
+import time
 from typing import Any, Final
 
 from flask import Flask
@@ -13,6 +14,7 @@ from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 MOST_CONNECTIONS: Final = 64
 # For one piece of a request to come, and for an answer to be taken.
 PATIENCE_S: Final = 120.0
+_PAUSE_S: Final = 0.1
 
 
 # Of one array; larger ones go back to the system when they are freed.
@@ -42,6 +44,18 @@ class Server(ThreadedWSGIServer):
         # Guarded by `_lock`: whether the gate has let it have something, in order of arrival.
         self._connections: dict[socket.socket, bool] = {}
         super().__init__(host, port, app, handler=_RequestHandler, fd=listener.fileno())
+
+    def get_request(self) -> Any:
+        """Called when a connection waits.
+
+        While the process has no descriptor to spare, the connection goes on waiting, and the loop
+        that calls this would spin without the pause.
+        """
+        try:
+            return super().get_request()
+        except OSError:
+            time.sleep(_PAUSE_S)
+            raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
         """Called for each new connection."""

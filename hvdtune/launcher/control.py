@@ -26,6 +26,7 @@ from typing import TYPE_CHECKING, Annotated, Final, Literal, Protocol, TypeVar
 import msgspec
 
 from hvdtune.errors import HvdtuneError, UsageError
+from hvdtune.launcher.nodes.connections import next_connection, report
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -141,10 +142,10 @@ def open_control(job: ControlTarget) -> Control | None:
     try:
         listener.bind(f"\0{_PREFIX}{os.getpid()}-{secrets.token_hex(8)}")
         listener.listen(_MOST_CALLERS)
-    except OSError:
+        return Control(job, listener)
+    except (OSError, RuntimeError):  # no descriptor, or no thread, can be had
         listener.close()
         return None
-    return Control(job, listener)
 
 
 class Control:
@@ -152,11 +153,16 @@ class Control:
 
     def __init__(self, job: ControlTarget, listener: socket.socket) -> None:
         self._job, self._listener = job, listener
-        self._wake, self._sleeper = socket.socketpair()
         self._callers: set[socket.socket] = set()
         self._recorder: socket.socket | None = None
+        self._wake, self._sleeper = socket.socketpair()
         self._thread = threading.Thread(target=self._run, name="hvdtune-control", daemon=True)
-        self._thread.start()
+        try:
+            self._thread.start()
+        except RuntimeError:
+            self._wake.close()
+            self._sleeper.close()
+            raise
 
     def close(self) -> None:
         """Hangs up on all callers."""
@@ -180,10 +186,10 @@ class Control:
                 caller.close()
 
     def _accept(self, selector: selectors.BaseSelector) -> None:
-        try:
-            caller, _ = self._listener.accept()
-        except OSError:
-            return  # it has hung up before
+        accepted = next_connection(self._listener)
+        if accepted is None:
+            return
+        caller, _ = accepted
         if _peer(caller)[1] not in (os.getuid(), 0) or len(self._callers) >= _MOST_CALLERS:
             caller.close()
             return
@@ -195,13 +201,25 @@ class Control:
         with contextlib.suppress(OSError):  # as good as hung up
             data = caller.recv(_MAX_BYTES)
             if data:
-                caller.send(msgspec.json.encode(self._answer(caller, data)))
+                caller.send(msgspec.json.encode(self._answer_or_refuse(caller, data)))
                 return
         selector.unregister(caller)
         self._callers.remove(caller)
         caller.close()
         if self._recorder is caller:
-            self._end_recording()
+            try:
+                self._end_recording()
+            except Exception as error:
+                report(f"the recording could not be ended: {error}")
+
+    def _answer_or_refuse(self, caller: socket.socket, data: bytes) -> JobState | JobSteps:
+        """Whatever goes wrong with one request, the others are answered."""
+        try:
+            return self._answer(caller, data)
+        except Exception as error:
+            if self._recorder is caller:
+                self._recorder = None
+            return JobState("", 0, error=f"{type(error).__name__}: {error}")
 
     def _answer(self, caller: socket.socket, data: bytes) -> JobState | JobSteps:
         try:

@@ -34,6 +34,7 @@ from hvdtune.errors import HvdtuneError, LaunchError
 from hvdtune.launcher import frames
 from hvdtune.launcher.frames import Frames, RemoteJob, frame, write_all
 from hvdtune.launcher.mpirun import is_own
+from hvdtune.launcher.nodes.connections import end_with_host, limit_unanswered
 from hvdtune.launcher.nodes.way import NodeWay
 
 _READ_BYTES: Final = 1 << 16
@@ -134,8 +135,10 @@ def _relay_to(node: NodeWay, job: RemoteJob, answer_s: float) -> int:
     """As `_relay`, to a node that serves this command."""
     key = os.pread(node.key_fd, KEY_BYTES, 0)
     os.close(node.key_fd)
-    proved = _dial(node, key, answer_s)
-    with contextlib.closing(SealedChannel(*proved, dialed=True)) as channel:
+    connection, session = _dial(node, key, answer_s)
+    end_with_host(connection)
+    limit_unanswered(connection)  # signs of life and signals only
+    with contextlib.closing(SealedChannel(connection, session, dialed=True)) as channel:
         end = channel.local.fileno()
         code = _Conversation(end, end).hold(job, answer_s)
     if code is None:

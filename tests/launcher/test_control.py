@@ -108,6 +108,19 @@ def test_what_is_no_request_is_refused_and_nothing_happens(job, words):
     assert job.asked == []
 
 
+def test_what_goes_wrong_with_a_request_is_its_answer_and_the_next_one_is_answered(job):
+    def fail(path, max_bytes=0):
+        raise ValueError("a fault")
+
+    with connect(str(os.getpid())) as caller, connect(str(os.getpid())) as other:
+        job.record = fail
+        with pytest.raises(HvdtuneError, match="ValueError: a fault"):
+            caller.record("/tmp/rank-%r.hvt", 0)
+        del job.record
+        assert other.record("/tmp/rank-%r.hvt", 0) == job.state
+    assert job.await_asked(2) == [("/tmp/rank-%r.hvt", 0), ("", 0)]
+
+
 def test_callers_that_say_nothing_delay_nobody(job):
     silent = [raw_connection() for _ in range(control._MOST_CALLERS - 1)]
     with connect(str(os.getpid())) as caller:

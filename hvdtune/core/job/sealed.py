@@ -87,8 +87,14 @@ class SealedChannel:
             )
             for name, (carry, way) in threads.items()
         ]
-        for thread in self._threads:
-            thread.start()
+        try:
+            for thread in self._threads:
+                thread.start()
+        except RuntimeError:  # the limit of processes is reached (ulimit -u)
+            for end in (connection, self.local, self._inner):
+                _end(end)
+                end.close()
+            raise
 
     def close(self) -> None:
         """Closes `local`, and the connection when what was written there has left."""

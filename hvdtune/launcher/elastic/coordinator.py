@@ -23,6 +23,7 @@ from hvdtune.core.job.worker_messages import (
 )
 from hvdtune.errors import RendezvousError
 from hvdtune.launcher.nodes.admission import Admission
+from hvdtune.launcher.nodes.connections import end_with_host
 
 Said = Arrival | Progress | Training | Raised
 
@@ -130,7 +131,7 @@ class Coordinator:
             thread.join()
 
     def _admit(self, connection: socket.socket, session: bytes) -> None:
-        _probe(connection, self._every_s)
+        end_with_host(connection, self._every_s, _PROBES)
         messages = Messages(connection, session, dialed=False)
         # While something is on its way the system does not probe, but sends it again.
         messages.limit_silence(self._every_s * (1 + _PROBES))
@@ -141,34 +142,31 @@ class Coordinator:
             if self._is_closed:
                 messages.close()
                 return
+            thread.start()  # it waits for the lock before it ends
             self._open.add(messages)
             self._threads.append(thread)
-            thread.start()
 
     def _receive(self, messages: Messages) -> None:
-        """Until the worker hangs up, which its process's end says better."""
-        with contextlib.suppress(RendezvousError, OSError):
-            while True:
-                said = messages.receive()
-                if isinstance(said, Arrival):
-                    with self._lock:
-                        self._connections[said.worker] = messages
-                        if messages in self._probed:
-                            self._probed.remove(messages)
-                            messages.limit_silence(self._every_s * (1 + _PROBES))
-                if isinstance(said, Said):
-                    self._came.put((time.monotonic(), said))
-                if isinstance(said, Arrival):
-                    self._woken()
-        with self._lock:
-            self._open.discard(messages)
-            self._probed.discard(messages)
-        messages.close()
+        """Takes messages until the worker hangs up; its process's end explains that better."""
+        try:
+            with contextlib.suppress(RendezvousError, OSError):
+                while True:
+                    self._take_message(messages)
+        finally:  # whatever was raised, this worker is lost
+            with self._lock:
+                self._open.discard(messages)
+                self._probed.discard(messages)
+            messages.close()
 
-
-def _probe(connection: socket.socket, every_s: int) -> None:
-    """Lets the connection end when the other host does not answer any more."""
-    connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-    for option in (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL):
-        connection.setsockopt(socket.IPPROTO_TCP, option, every_s)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _PROBES)
+    def _take_message(self, messages: Messages) -> None:
+        said = messages.receive()
+        if isinstance(said, Arrival):
+            with self._lock:
+                self._connections[said.worker] = messages
+                if messages in self._probed:
+                    self._probed.remove(messages)
+                    messages.limit_silence(self._every_s * (1 + _PROBES))
+        if isinstance(said, Said):
+            self._came.put((time.monotonic(), said))
+        if isinstance(said, Arrival):
+            self._woken()

@@ -5,16 +5,15 @@ from __future__ import annotations
 import contextlib
 import socket
 import threading
-import time
 from collections.abc import Callable
+from functools import partial
 from typing import Final
 
 from hvdtune.core.job import proof
+from hvdtune.launcher.nodes.connections import next_connection, serve_aside
 
 _HANDSHAKE_S: Final = 5.0
 MOST_HALF_OPEN: Final = 64
-# Between two attempts to accept where the system has no descriptor to spare.
-_RETRY_S: Final = 0.1
 
 
 class Admission:
@@ -63,37 +62,42 @@ class Admission:
 
     def _listen(self) -> None:
         while True:
-            try:
-                connection, address = self._listener.accept()
-            except OSError:
+            accepted = next_connection(self._listener)
+            if accepted is None:
                 with self._lock:
                     if self._is_closed:
                         return
-                time.sleep(_RETRY_S)
                 continue
+            connection, address = accepted
             with self._lock:
                 if len(self._half_open) >= MOST_HALF_OPEN:
                     _hang_up(self._half_open.pop(0))  # its thread closes it
                 self._half_open.append(connection)
-            threading.Thread(target=self._try, args=(connection, address[0]), daemon=True).start()
+            if not serve_aside(partial(self._try, connection, address[0]), connection):
+                self._settle(connection)
 
     def _try(self, connection: socket.socket, address: str) -> None:
-        session, unproved = None, ""
+        session = None
         try:
             session = proof.accept(connection, *self._meant, _HANDSHAKE_S)
         except proof.UnprovedError:
-            unproved = address
-        with self._lock:
-            self._unproved = unproved or self._unproved
-            # One that has made room has been closed, whatever it has proved meanwhile.
-            is_known = connection in self._half_open and session is not None
-            with contextlib.suppress(ValueError):
-                self._half_open.remove(connection)
-            is_known = is_known and not self._is_closed
-        if session is None or not is_known:
+            with self._lock:
+                self._unproved = address
+        finally:
+            is_open = self._settle(connection)
+        if session is None or not is_open:
             connection.close()
             return
         self._admitted(connection, session)
+
+    def _settle(self, connection: socket.socket) -> bool:
+        """Remove it from the half-open connections; return False if it was closed before."""
+        with self._lock:
+            # One that has made room has been closed, whatever it has proved meanwhile.
+            is_open = connection in self._half_open and not self._is_closed
+            with contextlib.suppress(ValueError):
+                self._half_open.remove(connection)
+            return is_open
 
 
 def _hang_up(connection: socket.socket) -> None:

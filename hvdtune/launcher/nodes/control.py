@@ -15,11 +15,9 @@ import msgspec
 from hvdtune.core.job.sealed import SealedChannel
 from hvdtune.errors import LaunchError
 from hvdtune.launcher.frames import REFUSED, Frames, frame
+from hvdtune.launcher.nodes.connections import end_with_host, limit_unanswered
 
 _READ_BYTES: Final = 1 << 16
-# A host that has lost its power or its network closes nothing. After 45 s it is given up, as ssh
-# does that is asked every 15 s.
-_PROBES: Final = ((socket.TCP_KEEPIDLE, 15), (socket.TCP_KEEPINTVL, 15), (socket.TCP_KEEPCNT, 2))
 
 
 class NodeFacts(msgspec.Struct, frozen=True):
@@ -39,9 +37,8 @@ class ControlConnection:
     """One end of it, of a proved connection. Used from one thread."""
 
     def __init__(self, connection: socket.socket, session: bytes, *, dialed: bool) -> None:
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for option, seconds in _PROBES:
-            connection.setsockopt(socket.IPPROTO_TCP, option, seconds)
+        end_with_host(connection)
+        limit_unanswered(connection)
         self._channel = SealedChannel(connection, session, dialed=dialed)
         self._reader = Frames()
 

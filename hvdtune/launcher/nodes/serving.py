@@ -21,6 +21,7 @@ from hvdtune.core.job.sealed import SealedChannel
 from hvdtune.errors import LaunchError
 from hvdtune.launcher import frames
 from hvdtune.launcher.nodes.admission import Admission
+from hvdtune.launcher.nodes.connections import end_with_host
 from hvdtune.launcher.nodes.control import ControlConnection, NodeFacts
 
 PART: Final = "/nodes"
@@ -88,7 +89,8 @@ def _connected(
 class _Agents:
     """Listens for ranks and starts an agent for each. `close` waits for their ends, or ends them.
 
-    Thread rule: `close` once, by the thread that made it. `_lock` guards `_started`.
+    Thread rule: `close` once, by the thread that made it. `_lock` guards `_running` and
+    `_is_closed`.
     """
 
     def __init__(self, address: str, key: bytes, number: int) -> None:
@@ -96,15 +98,17 @@ class _Agents:
         listener = socket.create_server((address, 0), family=family, backlog=128)
         self.port = int(listener.getsockname()[1])
         self._lock = threading.Lock()
-        self._started: list[subprocess.Popen[bytes]] = []
+        self._running: list[subprocess.Popen[bytes]] = []
+        self._is_closed = False
         self._admission = Admission(listener, key, proof.RANK, number, self._start)
 
     def close(self) -> None:
         self._admission.close()
         deadline_s = time.monotonic() + _LAST_S
         with self._lock:
-            started = list(self._started)
-        for agent in started:
+            self._is_closed = True
+            running = list(self._running)
+        for agent in running:
             try:
                 agent.wait(max(0.0, deadline_s - time.monotonic()))
             except subprocess.TimeoutExpired:
@@ -112,7 +116,15 @@ class _Agents:
                 agent.wait()
 
     def _start(self, connection: socket.socket, session: bytes) -> None:
-        channel = SealedChannel(connection, session, dialed=False)
-        with channel.local as end, self._lock:
-            command = module_command("hvdtune.launcher.agent")
-            self._started.append(subprocess.Popen(command, stdin=end.fileno(), stdout=end.fileno()))
+        """Starts an agent, on a thread of its own that waits for the agent's end."""
+        end_with_host(connection)
+        with contextlib.closing(SealedChannel(connection, session, dialed=False)) as channel:
+            with channel.local as end, self._lock:
+                if self._is_closed:
+                    return
+                command = module_command("hvdtune.launcher.agent")
+                agent = subprocess.Popen(command, stdin=end.fileno(), stdout=end.fileno())
+                self._running.append(agent)
+            agent.wait()
+            with self._lock:
+                self._running.remove(agent)

@@ -19,9 +19,11 @@ import threading
 import time
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Final
 
 from hvdtune.errors import HvdtuneError
+from hvdtune.launcher.nodes.connections import next_connection, serve_aside
 
 _HELLO: Final = b"hvdtune preflight 1\n"
 _NONCE_BYTES: Final = 32
@@ -167,15 +169,15 @@ class Doors:
                 selector.register(listener, selectors.EVENT_READ)
             while True:
                 for found, _ in selector.select():
-                    with contextlib.suppress(OSError):  # it has gone again
-                        connection, _ = found.fileobj.accept()  # type: ignore[union-attr]
-                        self._serve_aside(connection)
+                    assert isinstance(found.fileobj, socket.socket)
+                    if (accepted := next_connection(found.fileobj)) is not None:
+                        self._admit(accepted[0])
 
-    def _serve_aside(self, connection: socket.socket) -> None:
+    def _admit(self, connection: socket.socket) -> None:
         if not self._free.acquire(blocking=False):
             connection.close()
-            return
-        threading.Thread(target=self._serve, args=(connection,), daemon=True).start()
+        elif not serve_aside(partial(self._serve, connection), connection):
+            self._free.release()
 
     def _serve(self, connection: socket.socket) -> None:
         try:
