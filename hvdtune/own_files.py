@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import grp
 import os
+import pwd
 import secrets
 import stat
 from collections.abc import Callable, Iterator
@@ -163,7 +165,32 @@ def require_trusted(path: Path) -> None:
         )
 
 
+def make_folders(folder: Path) -> None:
+    """Make a folder and those above it that are missing, each for this user alone.
+
+    `Path.mkdir(parents=True)` gives only the last one its mode.
+    """
+    for place in (*reversed(folder.parents), folder):
+        place.mkdir(mode=0o700, exist_ok=True)
+
+
 def is_open_to_others(facts: os.stat_result) -> bool:
-    """Whether users outside of this process's own group may write there."""
-    shared = stat.S_IWOTH | (stat.S_IWGRP if facts.st_gid != os.getegid() else 0)
-    return bool(facts.st_mode & shared)
+    """Return whether other users may write there."""
+    is_open_to_group = facts.st_mode & stat.S_IWGRP and not _is_private(facts.st_gid)
+    return bool(facts.st_mode & stat.S_IWOTH or is_open_to_group)
+
+
+def _is_private(gid: int) -> bool:
+    """Return whether this user is the only one in a group.
+
+    That is a user-private group: the primary group of the user, with the user's name and without
+    other members. The system cannot list who else has it as primary group, because directory
+    services need not enumerate users; a group of the user's name is taken for not shared like that.
+    """
+    if gid != os.getegid():
+        return False
+    try:
+        user, group = pwd.getpwuid(os.geteuid()).pw_name, grp.getgrgid(gid)
+    except KeyError:  # unknown to the system, as in a container
+        return False
+    return group.gr_name == user and set(group.gr_mem) <= {user}

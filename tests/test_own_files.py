@@ -1,13 +1,17 @@
 """Files and folders where other users of the machine can write, too."""
 
+import grp
 import os
+import pwd
 import stat
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from hvdtune.errors import HvdtuneError
 from hvdtune.own_files import (
+    make_folders,
     make_own_folder,
     open_own_folder,
     read_own,
@@ -58,6 +62,43 @@ def test_a_file_is_read_from_the_descriptor_that_was_checked(tmp_path):
         read_own(tmp_path / "link")
     with pytest.raises(PermissionError, match="is not a file"):
         read_own(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("group", "members", "is_own"),
+    [("me", [], True), ("me", ["me"], True), ("me", ["me", "you"], False), ("users", [], False)],
+)
+def test_a_group_may_write_only_if_nobody_else_is_in_it(
+    tmp_path, monkeypatch, group, members, is_own
+):
+    monkeypatch.setattr(pwd, "getpwuid", lambda uid: SimpleNamespace(pw_name="me"))
+    monkeypatch.setattr(grp, "getgrgid", lambda gid: SimpleNamespace(gr_name=group, gr_mem=members))
+    path = tmp_path / "file"
+    path.touch()
+    path.chmod(0o664)
+    if is_own:
+        require_own(path)
+    else:
+        with pytest.raises(PermissionError, match="other users"):
+            require_own(path)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="to change the group of a file needs root")
+def test_a_group_that_is_not_the_primary_one_may_not_write(tmp_path):
+    os.chown(tmp_path, -1, 54321)
+    tmp_path.chmod(0o770)
+    with pytest.raises(PermissionError, match="other users"):
+        require_own(tmp_path)
+
+
+def test_folders_above_are_made_for_this_user_alone(tmp_path):
+    before = os.umask(0o002)
+    try:
+        make_folders(tmp_path / "a" / "b" / "c")
+    finally:
+        os.umask(before)
+    for folder in ("a", "a/b", "a/b/c"):
+        assert stat.S_IMODE((tmp_path / folder).stat().st_mode) == 0o700
 
 
 def test_a_link_is_refused_wherever_it_leads(tmp_path):

@@ -29,7 +29,7 @@ from hvdtune.core.toolchain import op_library
 from hvdtune.core.toolchain.compiler import find_compiler, run
 from hvdtune.core.toolchain.frameworks import tensorflow_folder
 from hvdtune.errors import HvdtuneError
-from hvdtune.own_files import require_trusted
+from hvdtune.own_files import make_folders, require_trusted
 
 _TRY: Final = "import sys, tensorflow; tensorflow.load_op_library(sys.argv[1])"
 _API_VERSION: Final = 3
@@ -130,7 +130,7 @@ def build() -> Path:
     """
     target = path()
     try:
-        target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_folders(target.parent)
         require_trusted(target.parent)
         if not _is_whole(target):
             with _alone(target.with_suffix(".lock")):
@@ -190,6 +190,7 @@ def _compile(target: Path) -> None:
         made_sum = _checksum_file(made)
         made_sum.write_bytes(_checksum(made))
         os.replace(made_sum, _checksum_file(target))
+        made.chmod(0o700)  # whatever the umask: others must not write there
         os.replace(made, target)
 
 

@@ -20,7 +20,7 @@ from hvdtune.core.mpi import mpi_library
 from hvdtune.core.mpi.mpi_library import MpiVersion
 from hvdtune.core.toolchain.compiler import find_compiler, run
 from hvdtune.errors import HvdtuneError
-from hvdtune.own_files import require_trusted
+from hvdtune.own_files import make_folders, require_trusted
 
 _WRAPPERS: Final = ("mpicxx", "mpic++", "mpicc", "mpicxx.openmpi", "mpicxx.mpich")
 _TRY: Final = "import sys; from hvdtune.core._native import MpiLibrary; MpiLibrary(sys.argv[1])"
@@ -154,7 +154,7 @@ def _compile(mpi: MpiInstallation, compiler: list[str]) -> Path:
     if mpi.include is None:
         raise HvdtuneError("not built: install the headers of this MPI")
     target = mpi.plugin
-    target.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folders(target.parent)
     require_trusted(target.parent)
     with tempfile.TemporaryDirectory(dir=target.parent) as folder:
         made = Path(folder) / target.name
@@ -166,5 +166,6 @@ def _compile(mpi: MpiInstallation, compiler: list[str]) -> Path:
         ]
         run(command, "not built, because the compiler fails")
         run([sys.executable, "-c", _TRY, str(made)], "not built, because it would not load")
+        made.chmod(0o700)  # whatever the umask: others must not write there
         os.replace(made, target)
     return target

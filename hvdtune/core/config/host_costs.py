@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from hvdtune.own_files import make_own_folder, read_own, replacement, require_own
+from hvdtune.own_files import make_folders, make_own_folder, read_own, replacement, require_own
 
 # As in the core: nanoseconds, but for the first.
 NAMES: Final = (
@@ -38,7 +38,7 @@ def parse(text: str) -> Costs | None:
         return None
     if not text.startswith("{"):
         try:
-            text = Path(text).read_text()
+            text = Path(text).read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or "it is no text"
             raise ValueError(
@@ -59,7 +59,7 @@ def load(cache: Path) -> Costs | None:
 def store(cache: Path, costs: Mapping[str, float]) -> None:
     """Keeps them for the jobs that come; raises OSError where that is not possible."""
     path = path_in(cache)
-    cache.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folders(cache)
     make_own_folder(path.parent)
     with replacement(path, 0o600) as part:
         part.write_text(json.dumps({name: round(costs[name], 3) for name in NAMES}, indent=2))
