@@ -23,6 +23,7 @@ from hvdtune.cli.traces import timeline
 from hvdtune.cli.verify_options import aa, compare, verify
 from hvdtune.core.config.environment import training_python, unknown_variables
 from hvdtune.errors import HvdtuneError
+from hvdtune.streams import open_missing_streams, show_any_text
 
 # The commands that read hvdtune's variables for jobs.
 _READ_VARIABLES: Final = (
@@ -49,6 +50,8 @@ def main(args: Sequence[str] | None = None) -> None:
     0, 1 for a failure, 2 for a usage error, 3 and 4 for verdicts (`tuner.verdict`), else the code
     of the job.
     """
+    open_missing_streams()
+    show_any_text()
     words = sys.argv[1:] if args is None else args
     try:
         if words and words[0] in _READ_VARIABLES and not training_python():
@@ -71,6 +74,11 @@ def main(args: Sequence[str] | None = None) -> None:
         # Nobody reads on, as after `| head`; Python flushes what is left when it ends.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
+    except RuntimeError as error:
+        if str(error) != "can't start new thread":
+            raise
+        code = 1
+        messages.error(f"{error}: the limit of processes is reached; raise it (ulimit -u)")
     except ModuleNotFoundError as error:
         if error.name != "hvdtune.core._native":
             raise

@@ -28,6 +28,7 @@ from hvdtune.launcher.plan import Slot, plan_slots
 from hvdtune.launcher.rank_files import rank_files
 from hvdtune.launcher.run import Job, JobOptions, JobPlan
 from hvdtune.launcher.spawn import sealed_file
+from hvdtune.streams import open_missing_streams
 
 _OF_THE_COMMAND: Final = {
     "HOROVOD_TIMELINE": "call hvd.start_timeline() in the function",
@@ -105,6 +106,7 @@ def run(
     if not callable(func):
         raise UsageError(f"hvdtune.run calls a function, which {func!r} is not")
     check_variables(env)
+    open_missing_streams()  # before there are files that the ranks inherit
     listed = _listed(hosts, hostfile)
     limits = CallLimits(
         ranks=num_proc if np is None else np,

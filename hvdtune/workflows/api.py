@@ -13,6 +13,7 @@ from hvdtune.core.job.interrupt import Stopped
 from hvdtune.errors import UsageError
 from hvdtune.launcher.hosts import parse_hosts, this_host
 from hvdtune.launcher.jobs import check_variables, plan_job, rank_options
+from hvdtune.streams import open_missing_streams
 from hvdtune.workflows.arguments import check_arguments
 from hvdtune.workflows.caller import CallerReporter
 from hvdtune.workflows.requests import (
@@ -238,6 +239,7 @@ def _job(
 ) -> JobRequest:
     check_arguments(script=script, ranks=ranks, hosts=hosts)
     check_variables(env)
+    open_missing_streams()  # before there are files that the ranks inherit
     words = [script] if isinstance(script, str | Path) else list(script)
     places = this_host(ranks or 1) if hosts is None else parse_hosts(hosts)
     plan = plan_job([str(word) for word in words], places, ranks)

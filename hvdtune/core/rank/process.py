@@ -25,6 +25,7 @@ from hvdtune import __version__
 from hvdtune.core.rank.affinity import threads_on, where_it_runs
 from hvdtune.core.rank.stacks import StackSource, open_stack_source
 from hvdtune.errors import UsageError
+from hvdtune.streams import open_missing_streams
 
 if TYPE_CHECKING:
     from hvdtune.core import _native
@@ -159,6 +160,7 @@ class Process:
         with self.forming:
             if self.runtime is not None:
                 return False
+            open_missing_streams()  # before there are sockets
             config = config or _config_of_environment()
             if self._was_forked:
                 raise UsageError(_OF_THE_PARENT)

@@ -1,5 +1,6 @@
 """What viewers show of hvdtune's own events: their names, their places, their arguments as JSON."""
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
@@ -26,8 +27,13 @@ _FORMATS = {"name": "%s"}
 
 def json_text(value: object) -> str:
     """A value as JSON that every viewer reads."""
+    try:
+        text = msgspec.json.encode(value).decode()
+    except UnicodeEncodeError:  # the name of a file that is not text
+        text = json.dumps(msgspec.to_builtins(value), ensure_ascii=False)
+        text = text.encode("utf-8", "replace").decode()
     # Perfetto's reader loses its place at a backslash before the quote that ends a string.
-    return msgspec.json.encode(value).decode().replace(r"\\", r"\u005c")
+    return text.replace(r"\\", r"\u005c")
 
 
 def head_of(trace: HasEvents, rows: ViewerRows) -> dict[str, Any]:
