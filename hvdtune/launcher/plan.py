@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
 from hvdtune.core.config.dialect import MOST_RANKS
 from hvdtune.core.config.launched import TORCH_PLACE, place_variables
@@ -14,6 +16,8 @@ from hvdtune.core.job.child_command import of_ranks
 from hvdtune.errors import ArgumentError, UsageError
 from hvdtune.launcher.hosts import Host
 from hvdtune.plural import counted
+
+_HEAD_BYTES: Final = 256  # the longest first line that the system reads
 
 
 @dataclass(frozen=True)
@@ -63,8 +67,36 @@ def slot_of(hosts: Sequence[str], rank: int) -> Slot:
 
 
 def is_script(word: str) -> bool:
-    """Whether a command word is a Python script, to be run by this interpreter."""
+    """Whether a command word is a Python script by its name, to be run by this interpreter."""
     return word.endswith(".py")
+
+
+def runs_under_python(word: str) -> bool:
+    """Return whether a command word is run by this interpreter, as `python WORD` runs it.
+
+    Those are `*.py`, archives (`*.pyz`), and folders and files that are not programs.
+    """
+    if is_script(word) or word.endswith(".pyz"):
+        return True
+    return shutil.which(word) is None and Path(word).exists()
+
+
+def _require_python(path: Path) -> None:
+    """Raises UsageError for a folder that Python cannot run, and for a program without its x bit.
+
+    That is a script of another interpreter, or a compiled program.
+    """
+    if path.is_dir():
+        if not (path / "__main__.py").is_file():
+            raise UsageError(f"{path} is a folder without __main__.py: name a script in it")
+        return
+    if is_script(path.name):
+        return
+    with contextlib.suppress(OSError), path.open("rb") as file:
+        head = file.readline(_HEAD_BYTES)
+        is_of_another = head.startswith(b"#!") and b"python" not in head
+        if is_of_another or head.startswith(b"\x7fELF"):
+            raise UsageError(f"{path} is not executable: chmod +x {path}")
 
 
 def build_command(words: Sequence[str]) -> tuple[str, ...]:
@@ -74,9 +106,10 @@ def build_command(words: Sequence[str]) -> tuple[str, ...]:
     """
     if not words:
         raise UsageError("nothing to run: give a script, as in `hvdtune run -np 2 train.py`")
-    if is_script(words[0]):
-        if not Path(words[0]).is_file():
+    if runs_under_python(words[0]):
+        if not Path(words[0]).exists():
             raise UsageError(f"there is no script {words[0]}")
+        _require_python(Path(words[0]))
         return (of_ranks().executable, *words)
     if shutil.which(words[0]) is None:
         raise UsageError(f"there is no program {words[0]}")

@@ -1,4 +1,7 @@
+import shutil
+import subprocess
 import sys
+import zipapp
 
 import pytest
 from hypothesis import given
@@ -57,6 +60,49 @@ def test_the_command_of_a_rank(tmp_path, monkeypatch, words, command):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "train.py").touch()
     assert build_command(words) == command
+
+
+@pytest.fixture
+def programs(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "app").mkdir()
+    (tmp_path / "app" / "__main__.py").write_text("print('ran')\n")
+    zipapp.create_archive("app", "app.pyz")
+    zipapp.create_archive("app", "archive")
+    (tmp_path / "train").write_text("#!/usr/bin/env python3\nprint('ran')\n")
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "run.sh").write_text("#!/bin/sh\necho ran\n")
+    shutil.copy("/bin/true", "compiled")
+    (tmp_path / "compiled").chmod(0o644)
+
+
+@pytest.mark.parametrize("word", ["app", "app.pyz", "archive", "train", "./train"])
+def test_what_python_runs_runs_under_this_interpreter(programs, word):
+    command = build_command([word, "--lr", "1"])
+    assert command == (sys.executable, word, "--lr", "1")
+    done = subprocess.run(command, capture_output=True, text=True)
+    assert (done.returncode, done.stdout) == (0, "ran\n")
+
+
+def test_a_program_runs_as_it_is_though_a_file_has_its_name(programs, tmp_path):
+    (tmp_path / "sh").write_text("print('ran')\n")
+    assert build_command(["sh", "-c", "true"]) == ("sh", "-c", "true")
+    (tmp_path / "run.sh").chmod(0o755)
+    assert build_command(["./run.sh"]) == ("./run.sh",)
+
+
+@pytest.mark.parametrize(
+    ("word", "fault"),
+    [
+        ("empty", r"empty is a folder without __main__\.py"),
+        ("./run.sh", r"run.sh is not executable: chmod \+x run.sh"),
+        ("compiled", r"compiled is not executable"),
+        ("absent.pyz", r"there is no script absent\.pyz"),
+    ],
+)
+def test_what_python_cannot_run_is_a_usage_error(programs, word, fault):
+    with pytest.raises(UsageError, match=fault):
+        build_command([word])
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from typing import Final
 
 from hvdtune import __version__
 from hvdtune.errors import ArgumentError
-from hvdtune.launcher.plan import is_script
+from hvdtune.launcher.plan import runs_under_python
 from hvdtune.workflows.submit.batch_job import BatchJob, Scheduler
 from hvdtune.workflows.submit.lsf import LSF
 from hvdtune.workflows.submit.pbs import PBS
@@ -173,7 +173,7 @@ def _hvdtune_run(job: BatchJob, scheduler: Scheduler) -> tuple[str, str]:
 
 
 def _command(job: BatchJob) -> tuple[str, ...]:
-    return (*job.python, *job.command) if is_script(job.command[0]) else job.command
+    return (*job.python, *job.command) if runs_under_python(job.command[0]) else job.command
 
 
 def _places(job: BatchJob) -> str:
