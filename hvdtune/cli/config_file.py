@@ -32,7 +32,7 @@ def read_config_file(path: Path) -> dict[str, Leaf]:
     Raises UsageError naming file, line and key of the first fault.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
         root = compose(text)
         leaves = [] if root is None else list(_leaves(root, path))
     except OSError as error:

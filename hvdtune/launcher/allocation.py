@@ -11,7 +11,7 @@ from typing import Final, TypeVar
 
 from hvdtune.core.config.dialect import expand_hosts, repeated_counts
 from hvdtune.errors import UsageError
-from hvdtune.launcher.hosts import Host
+from hvdtune.launcher.hosts import Host, first_spellings
 from hvdtune.plural import counted
 
 T = TypeVar("T")
@@ -77,7 +77,7 @@ def _of_file(env: Mapping[str, str], name: str) -> Allocation | None:
     if not path:
         return None
     try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
+        lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is no text"
         raise ValueError(f"the list of this job's hosts, {name}={path}: {reason}") from None
@@ -88,7 +88,9 @@ def _of_file(env: Mapping[str, str], name: str) -> Allocation | None:
                 f"the list of this job's hosts, {name}={path}:{number}: {shown!r} is not a host, "
                 "as in node1"
             )
-    slots = Counter(line.strip() for line in lines if line.strip())
+    listed = [line.strip() for line in lines if line.strip()]
+    spelled = first_spellings(listed)
+    slots = Counter(spelled[name.lower()] for name in listed)
     if not slots:
         raise ValueError(f"the list of this job's hosts, {name}={path}, is empty")
     return Allocation(

@@ -66,7 +66,7 @@ def read_hostfile(path: Path, slots: int = 1) -> tuple[Host, ...]:
     """The hosts of a file of `name slots=N` lines; a name alone has `slots`, and `#` starts a
     comment. Raises UsageError."""
     try:
-        text = path.read_text(encoding="utf-8")
+        text = path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
         reason = str(error.strerror) if isinstance(error, OSError) else "it is not text"
         raise ArgumentError("hostfile", reason, path) from None
@@ -92,7 +92,18 @@ def parse_discovered(text: str, slots: int = 1) -> tuple[Host, ...]:
 
 def remote_hosts(names: Iterable[str]) -> tuple[str, ...]:
     """The names that are other machines', each once, in order."""
-    return tuple(name for name in dict.fromkeys(names) if not is_local(name))
+    return tuple(name for name in first_spellings(names).values() if not is_local(name))
+
+
+def first_spellings(names: Iterable[str]) -> dict[str, str]:
+    """Return the first spelling of each name by the name in lower case.
+
+    Names of hosts that differ in case only name one host.
+    """
+    found: dict[str, str] = {}
+    for name in names:
+        found.setdefault(name.lower(), name)
+    return found
 
 
 def is_local(name: str) -> bool:
@@ -103,11 +114,12 @@ def is_local(name: str) -> bool:
     try:
         address = ipaddress.ip_address(name)
     except ValueError:
-        own = socket.gethostname()
+        name, own = name.lower(), socket.gethostname().lower()
         if name in ("localhost", own):
             return True
         # Asking for the whole name may take many seconds where no name server answers.
-        return name.partition(".")[0] == own.partition(".")[0] and name == socket.getfqdn()
+        same_start = name.partition(".")[0] == own.partition(".")[0]
+        return same_start and name == socket.getfqdn().lower()
     return address.is_loopback or str(address) in _own_addresses()
 
 
@@ -197,7 +209,7 @@ def _is_ipv6(text: str) -> bool:
 def _distinct(hosts: list[Host], fault: Callable[[str], UsageError]) -> tuple[Host, ...]:
     seen: set[str] = set()
     for host in hosts:
-        if host.name in seen:
+        if host.name.lower() in seen:
             raise fault(f"host {host.name} is listed twice")
-        seen.add(host.name)
+        seen.add(host.name.lower())
     return tuple(hosts)

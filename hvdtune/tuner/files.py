@@ -26,7 +26,7 @@ _TYPES: Final = {
 def read_text(path: Path) -> str:
     """The text of a file that a user names. Raises UsageError."""
     try:
-        return path.read_text(encoding="utf-8")
+        return path.read_text(encoding="utf-8-sig")  # some editors begin a file with a mark
     except OSError as error:
         raise UsageError(f"cannot read {path}: {error.strerror}") from error
     except UnicodeDecodeError as error:

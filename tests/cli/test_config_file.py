@@ -109,6 +109,10 @@ def test_a_flag_comes_before_the_files_controller(parse, arguments, who):
     assert controller(options, Config(controller="hvdtune")) == who
 
 
+def test_a_file_may_begin_with_a_byte_order_mark(parse):
+    assert parse("\ufeffparams:\n  cycle_time_ms: 3\n").cycle_time_ms == 3
+
+
 @pytest.mark.parametrize("text", ["", "# nothing\n", "params:\n", "params: {cycle_time_ms: }\n"])
 def test_a_file_may_leave_out_everything(parse, text):
     assert parse(text).cycle_time_ms is None

@@ -156,6 +156,12 @@ def cluster(of, kind, index):
         ),
         (
             "sagemaker",
+            {"SM_HOSTS": '["b","A"]', "SM_CURRENT_HOST": "B", "TRAINING_JOB_NAME": "mine"},
+            {"rank": 1, "size": 2, "host": "B", "hosts": ("a", "b")}
+            | {"job": "mine", "is_node": True},
+        ),
+        (
+            "sagemaker",
             {"SM_RESOURCE_CONFIG": '{"current_host": "a", "hosts": ["a", "b"]}'}
             | {"SM_TRAINING_ENV": '{"job_name": "mine"}'},
             {"rank": 0, "size": 2, "hosts": ("a", "b"), "job": "mine", "is_node": True},

@@ -31,7 +31,11 @@ def test_the_variables_describe_an_allocation(environ, allocation):
 @pytest.mark.parametrize("name", ["PBS_NODEFILE", "LSB_DJOB_HOSTFILE"])
 @pytest.mark.parametrize(
     ("text", "hosts"),
-    [("a\na\nb\n", (Host("a", 2), Host("b", 1))), ("b\na\n", (Host("b", 1), Host("a", 1)))],
+    [
+        ("a\na\nb\n", (Host("a", 2), Host("b", 1))),
+        ("b\na\n", (Host("b", 1), Host("a", 1))),
+        ("A\na\nb\n", (Host("A", 2), Host("b", 1))),
+    ],
 )
 def test_a_file_of_hosts_has_a_line_for_each_task(tmp_path, name, text, hosts):
     file = tmp_path / "hosts"

@@ -60,6 +60,7 @@ def test_host_lists(text, wanted):
         ("a:0", "host a has no slots"),
         ("a:1,,b:1", "'' is not a host"),
         ("a:1,a:2", "host a is listed twice"),
+        ("Node1:1,node1:2", "host node1 is listed twice"),
         ("a:1;rm", "'a:1;rm' is not a host"),
         ("::1", "'::1' is not a host"),
         ("[10.0.0.1]:2", r"'\[10.0.0.1\]' is not an address of IPv6"),
@@ -70,9 +71,11 @@ def test_faults_in_host_lists_are_named(text, fault):
         parse_hosts(text)
 
 
-def test_a_host_file_has_one_host_per_line(tmp_path):
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig"], ids=["plain", "byte-order-mark"])
+def test_a_host_file_has_one_host_per_line(tmp_path, encoding):
     file = tmp_path / "hosts"
-    file.write_text("# nodes\na slots=2\n\nb   slots = 4  # big\nc:3\nd\n")
+    content = "# nodes\na slots=2\n\nb   slots = 4  # big\nc:3\nd\n"
+    file.write_text(content, encoding=encoding)
     assert read_hostfile(file) == (Host("a", 2), Host("b", 4), Host("c", 3), Host("d", 1))
 
 
@@ -107,15 +110,20 @@ def own_address():
 
 
 @pytest.mark.parametrize(
-    "name", ["localhost", "127.0.0.1", "127.8.9.10", "::1", socket.gethostname(), own_address()]
-)
+    "name",
+    [
+        "localhost", "LocalHost", "127.0.0.1", "127.8.9.10", "::1", own_address(),
+        socket.gethostname(), socket.gethostname().swapcase(),
+        socket.getfqdn(), socket.getfqdn().swapcase(),
+    ],
+)  # fmt: skip
 def test_this_machine_is_local(name):
     assert remote_hosts([name]) == ()
 
 
 @pytest.mark.parametrize("name", ["node17", "10.1.2.3", "127.0.0", "128.0.0.1"])
 def test_other_machines_are_far(name):
-    assert remote_hosts(["localhost", name, name]) == (name,)
+    assert remote_hosts(["localhost", name, name.upper()]) == (name,)
 
 
 @pytest.mark.parametrize(

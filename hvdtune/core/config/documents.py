@@ -24,7 +24,7 @@ def document(env: Environ, name: str) -> Any:
 
 
 def sagemaker(env: Environ) -> tuple[str, tuple[str, ...]]:
-    """This host and all hosts, "" and () where they are not told.
+    """This host and all hosts, in lower case; "" and () where they are not told.
 
     SageMaker lists them in alphabetical order.
     """
@@ -32,7 +32,8 @@ def sagemaker(env: Environ) -> tuple[str, tuple[str, ...]]:
     whole = whole if isinstance(whole, dict) else {}
     hosts = document(env, "SM_HOSTS") if env.get("SM_HOSTS") else whole.get("hosts")
     current = env.get("SM_CURRENT_HOST") or whole.get("current_host") or ""
-    return str(current), tuple(sorted(map(str, hosts if isinstance(hosts, list) else ())))
+    names = hosts if isinstance(hosts, list) else ()
+    return str(current).lower(), tuple(sorted(str(name).lower() for name in names))
 
 
 def sagemaker_fault(env: Environ) -> str:

@@ -182,7 +182,7 @@ class Config:
         is_complete = _is_complete(place)
         return dataclasses.replace(
             self,
-            host=env.get("HVDTUNE_HOST") or place.host or self.host,
+            host=(env.get("HVDTUNE_HOST") or place.host or self.host).lower(),
             meeting=_meeting(env, place) if is_complete else None,
             mpi_launcher=_mpi_launcher(place),
             thread_core=_told_core(env, place),
@@ -213,7 +213,8 @@ class Config:
             local_size=_read(env, "HVDTUNE_LOCAL_SIZE", parse.whole, 1),
             cross_rank=_read(env, "HVDTUNE_CROSS_RANK", parse.whole, 0),
             cross_size=_read(env, "HVDTUNE_CROSS_SIZE", parse.whole, 1),
-            host=env.get("HVDTUNE_HOST") or socket.gethostname(),
+            # Ranks with the same name share memory, however it is spelled.
+            host=(env.get("HVDTUNE_HOST") or socket.gethostname()).lower(),
             address=_own_address(env),
             rendezvous_address=address,
             rendezvous_port=port,

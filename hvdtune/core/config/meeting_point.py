@@ -105,7 +105,7 @@ def chosen_port(env: Mapping[str, str]) -> int:
 def _hosts_of_file(path: str) -> tuple[str, ...]:
     """The hosts of a file that has one on each line, each once; none where it cannot be read."""
     try:
-        lines = Path(path).read_text().split() if path else []
-    except OSError:
+        lines = Path(path).read_text(encoding="utf-8-sig").split() if path else []
+    except (OSError, UnicodeDecodeError):
         return ()
     return tuple(dict.fromkeys(lines))

@@ -249,7 +249,7 @@ def _derived(key: bytes, job: str, count: int) -> bytes:
 
 def _listening_address(point: MeetingPoint, chosen: str) -> str:
     """Where rank 0 listens. The same for every process of its host that asks."""
-    if point.place.is_on_one_host or point.host in ("localhost", _LOOPBACK, "::1"):
+    if point.place.is_on_one_host or point.host.lower() in ("localhost", _LOOPBACK, "::1"):
         return _LOOPBACK
     if chosen and not point.is_by_port:
         return chosen

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import threading
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Final
 
 from hvdtune.core.config.environment import own_environ
 from hvdtune.errors import ArgumentError, LaunchError, UsageError
-from hvdtune.launcher.hosts import Host, parse_discovered
+from hvdtune.launcher.hosts import Host, first_spellings, parse_discovered
 from hvdtune.launcher.spawn import ProcessGroup
 
 # Between two runs of the script.
@@ -71,8 +73,9 @@ class DiscoveryScript:
         self._remark = ""
         self._group: ProcessGroup | None = None
         self._closing = threading.Event()
+        self.found: Mapping[str, int] = {}
         try:
-            self.found: Mapping[str, int] = self._ask(warn)
+            self.found = self._ask(warn)
         except BaseException:
             self._end_processes()
             raise
@@ -127,7 +130,9 @@ class DiscoveryScript:
             why = _KNOWN_CODES.get(script.returncode, "")
             kind = UsageError if why else LaunchError
             raise kind(f"{name} failed with exit code {script.returncode}{why}")
-        return {host.name: host.slots for host in parse_discovered(text, self._slots)}
+        found = parse_discovered(text, self._slots)
+        spelled = first_spellings((*self.found, *(host.name for host in found)))
+        return {spelled[host.name.lower()]: host.slots for host in found}
 
     def _start(self, name: str) -> subprocess.Popen[bytes]:
         with self._lock:
@@ -135,9 +140,8 @@ class DiscoveryScript:
                 raise LaunchError(f"{name} was ended")
             if self._group is None:
                 self._group = ProcessGroup()
-            return self._group.start(
-                ("/bin/sh", "-c", self._command), own_environ(), (), stderr=None
-            )
+            command = _with_path(self._command)
+            return self._group.start(("/bin/sh", "-c", command), own_environ(), (), stderr=None)
 
     def _output_of(
         self, script: subprocess.Popen[bytes], name: str, warn: Callable[[str], None]
@@ -155,6 +159,16 @@ class DiscoveryScript:
             if self._group is not None:
                 self._group.kill()
                 self._group = None
+
+
+def _with_path(command: str) -> str:
+    """Return the command with `./` where it names a script of this folder without a path.
+
+    Horovod's documentation names its scripts so. A program on PATH comes first.
+    """
+    name = command.split(maxsplit=1)[0] if command.strip() else ""
+    is_here = name != "" and "/" not in name and Path(name).is_file()
+    return f"./{command.lstrip()}" if is_here and shutil.which(name) is None else command
 
 
 Discovery = FixedHosts | DiscoveryScript

@@ -19,7 +19,7 @@ from hvdtune.core.job import meeting, proof, route
 from hvdtune.core.job.job_file import OfferedError
 from hvdtune.errors import LaunchError
 from hvdtune.launcher import frames
-from hvdtune.launcher.hosts import Host, is_local
+from hvdtune.launcher.hosts import Host, first_spellings, is_local
 from hvdtune.launcher.nodes.admission import Admission
 from hvdtune.launcher.nodes.control import ControlConnection, NodeFacts
 from hvdtune.launcher.nodes.serving import PART
@@ -72,7 +72,8 @@ def gathered(
         hosts, ways = [Host(own, slots)], {}
         for facts, _ in found:
             name = facts.host
-            if name == own or name in ways or not _is_known(name):
+            known = first_spellings((own, *ways))
+            if name.lower() in known or not _is_known(name):
                 name = facts.address
             hosts.append(Host(name, facts.slots))
             ways[name] = NodeWay(facts.number, facts.address, facts.port, key_fd)

@@ -45,6 +45,22 @@ def test_a_first_run_that_takes_too_long_is_ended_with_all_that_it_has_started(
     wait_for(lambda: not lives(sleeper(tmp_path)), "what the script has started lives on")
 
 
+def test_a_script_of_this_folder_needs_no_path(tmp_path):
+    path = tmp_path / "discover_hosts.sh"
+    path.write_text('#!/bin/sh\necho "$1"\n')
+    path.chmod(0o755)
+    script = DiscoveryScript("discover_hosts.sh a:3", 1, print)
+    assert script.found == {"a": 3}
+    script.close()
+
+
+def test_a_host_keeps_its_first_spelling(tmp_path):
+    script = DiscoveryScript("if [ -e later ]; then echo NODE1:2; else echo node1; fi", 1, print)
+    (tmp_path / "later").touch()
+    wait_for(lambda: script.found == {"node1": 2}, "the host is another one in capitals")
+    script.close()
+
+
 def test_what_is_no_host_is_said_with_the_options_name(tmp_path):
     script = DiscoveryScript("if [ -e bad ]; then echo a:b:c; else echo a; fi", 1, print)
     (tmp_path / "bad").touch()

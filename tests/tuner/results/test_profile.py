@@ -36,6 +36,9 @@ def test_a_profile_comes_back_as_written(
     write_profile(profile, tmp_path / "profile.yaml")
 
     assert read_profile(tmp_path / "profile.yaml", KNOBS) == profile
+    text = (tmp_path / "profile.yaml").read_text()
+    (tmp_path / "profile.yaml").write_text(text, encoding="utf-8-sig")  # as some editors do
+    assert read_profile(tmp_path / "profile.yaml", KNOBS) == profile
     assert (profile.setting, profile.verdict.gain_percent) == (setting, verdict.gain_percent)
     assert [path.name for path in tmp_path.iterdir()] == ["profile.yaml"]
 
