@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Sequence
+from importlib import metadata
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -85,6 +86,22 @@ def main(args: Sequence[str] | None = None) -> None:
         code = 1
         messages.error("the native module hvdtune.core._native is not built: install hvdtune again")
     sys.exit(code)
+
+
+def horovodrun() -> None:
+    """The program `horovodrun`: Horovod's own where Horovod is installed, else `hvdtune run`.
+
+    Either package may have written the program last, so it must mean the same in both cases.
+    """
+    try:
+        entries = metadata.distribution("horovod").entry_points
+    except metadata.PackageNotFoundError:
+        entries = ()
+    program = next((entry for entry in entries if entry.name == "horovodrun"), None)
+    if program is None:
+        main(["run", *sys.argv[1:]])
+    else:
+        sys.exit(program.load()())
 
 
 def parse(args: Sequence[str]) -> Any:

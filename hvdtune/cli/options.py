@@ -265,7 +265,9 @@ class RunCommand(CliCommand):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         options = [option for option in self.get_params(ctx) if isinstance(option, click.Option)]
         behind = [option for option in options if not _is_before_only(option)]
-        ours, command = split_command(args, spellings(options), spellings(behind))
+        horovods = [option for option in options if option.name in OF_HOROVOD]
+        abbreviated = [word for word in spellings(horovods) if word.startswith("--")]
+        ours, command = split_command(args, spellings(options), spellings(behind), abbreviated)
         try:
             return super().parse_args(ctx, [*ours, "--", *command])
         except click.BadParameter as error:
@@ -285,6 +287,14 @@ _BEFORE_ONLY: Final = frozenset(field.name for field in fields(HorovodOptions)) 
     "storage", "study_name", "keep_timelines", "no_drift", "probe_share",
     "ignore_earlier",
 }  # fmt: skip
+
+
+# The options that horovodrun has, too; `controller` is a key of its configuration file only.
+SHARED: Final = frozenset({
+    "num_proc", "hosts", "hostfile", "start_timeout", "verbose", "fusion_threshold_mb",
+    "cycle_time_ms", "cache_capacity", "hierarchical_allreduce", "timeline_filename",
+})  # fmt: skip
+OF_HOROVOD: Final = SHARED | {field.name for field in fields(HorovodOptions)} - {"controller"}
 
 
 def _is_before_only(param: click.Parameter) -> bool:

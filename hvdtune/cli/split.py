@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from hvdtune.errors import UsageError
 from hvdtune.launcher.plan import is_script
 
 
 def split_command(
-    words: Sequence[str], options: Mapping[str, int], behind: Mapping[str, int] | None = None
+    words: Sequence[str],
+    options: Mapping[str, int],
+    behind: Mapping[str, int] | None = None,
+    abbreviated: Iterable[str] = (),
 ) -> tuple[list[str], list[str]]:
     """The words that are hvdtune's options with their values, and the command.
 
@@ -21,11 +24,13 @@ def split_command(
         words: what follows `hvdtune run`.
         options: every spelling of our options, and how many values it takes.
         behind: those of them that may stand behind a script; all by default.
+        abbreviated: those that may be abbreviated before the command.
     """
     behind = options if behind is None else behind
     ours: list[str] = []
     rest = list(words)
     while rest and rest[0].startswith("-") and rest[0] not in ("-", "--"):
+        rest[0] = _in_full(rest[0], options, abbreviated)
         ours += _take(rest, _known_words(rest[0], options) or 1)
     if not rest or rest[0] == "--" or not is_script(rest[0]):
         return ours, rest[1:] if rest[:1] == ["--"] else rest
@@ -57,6 +62,17 @@ def part_options(
         else:
             ours += _take(rest, 1)
     return ours, theirs
+
+
+def _in_full(word: str, options: Mapping[str, int], abbreviated: Iterable[str]) -> str:
+    """Complete an abbreviated option. Raises UsageError if several options begin like it."""
+    name, equals, value = word.partition("=")
+    if name in options or not name.startswith("--"):
+        return word
+    found = sorted(spelling for spelling in abbreviated if spelling.startswith(name))
+    if len(found) > 1:
+        raise UsageError(f"option {name} is ambiguous: it may mean {', '.join(found)}")
+    return found[0] + equals + value if found else word
 
 
 def _take(rest: list[str], count: int) -> list[str]:

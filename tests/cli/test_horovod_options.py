@@ -1,6 +1,8 @@
 """Every option of horovodrun is accepted, or refused with a sentence."""
 
 import os
+import subprocess
+import sys
 from pathlib import Path
 
 import click
@@ -309,3 +311,34 @@ def test_behind_the_script_horovodruns_further_options_are_the_scripts(option):
     options = app.parse(arguments)
     assert options.command == ["train.py", option, "3"]
     assert options.num_proc == 2
+
+
+_HOROVODRUN = "import sys; from hvdtune.cli.app import horovodrun; horovodrun()"
+
+
+def call_horovodrun(folder, *words, path=""):
+    paths = os.pathsep.join(filter(None, [str(path), *sys.path]))
+    return subprocess.run(
+        [sys.executable, "-c", _HOROVODRUN, *words],
+        cwd=folder, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True,
+    )  # fmt: skip
+
+
+def test_horovodrun_is_hvdtune_run_with_abbreviated_options(tmp_path):
+    words = ("--slots", "2", "-H", "localhost", "-np", "2", "sh", "-c", "echo $HOROVOD_SIZE")
+    done = call_horovodrun(tmp_path, *words)
+    assert done.returncode == 0, done.stderr
+    assert sorted(done.stdout.splitlines()) == ["[0]<stdout>:2", "[1]<stdout>:2"]
+
+
+def test_horovodrun_is_horovods_where_horovod_is_installed(tmp_path):
+    package = tmp_path / "horovod" / "runner"
+    package.mkdir(parents=True)
+    (package / "launch.py").write_text("def run_commandline():\n    print('Horovod'); return 3\n")
+    facts = tmp_path / "horovod-0.28.1.dist-info"
+    facts.mkdir()
+    (facts / "METADATA").write_text("Metadata-Version: 2.1\nName: horovod\nVersion: 0.28.1\n")
+    entry = "[console_scripts]\nhorovodrun = horovod.runner.launch:run_commandline\n"
+    (facts / "entry_points.txt").write_text(entry)
+    done = call_horovodrun(tmp_path, "-np", "2", path=tmp_path)
+    assert (done.returncode, done.stdout) == (3, "Horovod\n"), done.stderr

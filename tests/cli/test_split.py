@@ -58,6 +58,31 @@ def test_some_options_are_ours_before_the_script_only(words, ours, command):
     assert split_command(words.split(), options, _OPTIONS) == (ours.split(), command.split())
 
 
+@pytest.mark.parametrize(
+    ("words", "ours", "command"),
+    [
+        ("--slots 4 train.py", "--slots-per-host 4", "train.py"),
+        ("--sl=4 python train.py --sl 3", "--slots-per-host=4", "python train.py --sl 3"),
+        ("train.py --slots 4", "", "train.py --slots 4"),
+        ("--min-np 2 train.py", "--min-np 2", "train.py"),
+        ("--number 2 train.py", "--number", "2 train.py"),
+    ],
+)
+def test_options_of_horovod_may_be_abbreviated_before_the_command(words, ours, command):
+    options = _OPTIONS | {"--slots-per-host": 1, "--min-np": 1, "--min-np-more": 1}
+    abbreviated = ("--slots-per-host", "--min-np", "--min-np-more")
+    taken = split_command(words.split(), options, abbreviated=abbreviated)
+    assert taken == (ours.split(), command.split())
+
+
+def test_an_ambiguous_abbreviation_is_refused():
+    options = {"--min-np": 1, "--min-num-proc": 1}
+    with pytest.raises(UsageError, match="--min is ambiguous: it may mean --min-np, --min-num-pr"):
+        split_command(
+            ["--min", "2", "train.py"], options, abbreviated=["--min-np", "--min-num-proc"]
+        )
+
+
 def test_the_value_of_an_option_is_not_mistaken_for_the_command():
     assert split_command(["--seed", "train.py", "run.py"], _OPTIONS) == (
         ["--seed", "train.py"],

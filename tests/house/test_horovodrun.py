@@ -9,17 +9,13 @@ import yaml
 from hvdtune.cli.app import app
 from hvdtune.cli.config_file import KEYS
 from hvdtune.cli.horovod_options import horovod_rows
+from hvdtune.cli.options import OF_HOROVOD
 from hvdtune.horovod.vocabulary import VARIABLES, Idle, Refused, Sets
 from tests.kit.horovod_build import BUILD_TIME
 
 PAGE = (Path(__file__).parents[2] / "docs" / "horovodrun.md").read_text()
 ROWS = dict(re.findall(r"^\| (`.+?`(?:, `.+?`)*) \| (.+) \|$", PAGE, re.MULTILINE))
 OPTIONS = {option.name: option for option in app.commands["run"].params}
-# Those of hvdtune's own that horovodrun has too.
-SHARED = {
-    "num_proc", "hosts", "hostfile", "start_timeout", "verbose", "fusion_threshold_mb",
-    "cycle_time_ms", "cache_capacity", "hierarchical_allreduce", "timeline_filename",
-}  # fmt: skip
 
 
 def spelled(name):
@@ -28,7 +24,7 @@ def spelled(name):
 
 
 def test_every_option_and_variable_has_its_row_and_no_row_is_of_another():
-    options = {spelled(name) for name in SHARED | {*horovod_rows()} - {"controller"}}
+    options = {spelled(name) for name in OF_HOROVOD}
     assert {*ROWS} == options | {f"`{row.variable}`" for row in VARIABLES}
 
 

@@ -94,9 +94,8 @@ def test_conda():
     assert running.pop("python") == PYTHON
     assert running == RUNTIME
     assert versions("build") | versions("host") == BUILDING
-    (command,) = recipe["build"]["python"]["entry_points"]
-    name, _, target = command.partition(" = ")
-    assert PROJECT["project"]["scripts"] == {name: target}
+    programs = (text.partition(" = ") for text in recipe["build"]["python"]["entry_points"])
+    assert PROJECT["project"]["scripts"] == {name: target for name, _, target in programs}
 
 
 def test_docker():
