@@ -94,9 +94,9 @@ def horovodrun() -> None:
     Either package may have written the program last, so it must mean the same in both cases.
     """
     try:
-        entries = metadata.distribution("horovod").entry_points
+        entries = list(metadata.distribution("horovod").entry_points)
     except metadata.PackageNotFoundError:
-        entries = ()
+        entries = []
     program = next((entry for entry in entries if entry.name == "horovodrun"), None)
     if program is None:
         main(["run", *sys.argv[1:]])

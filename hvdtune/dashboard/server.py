@@ -48,8 +48,8 @@ class Server(ThreadedWSGIServer):
     def get_request(self) -> Any:
         """Called when a connection waits.
 
-        While the process has no descriptor to spare, the connection goes on waiting, and the loop
-        that calls this would spin without the pause.
+        While the process has no descriptor to spare, the connection stays in the queue, and the
+        loop that calls this would spin without the pause.
         """
         try:
             return super().get_request()

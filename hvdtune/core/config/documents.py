@@ -24,7 +24,7 @@ def document(env: Environ, name: str) -> Any:
 
 
 def sagemaker(env: Environ) -> tuple[str, tuple[str, ...]]:
-    """This host and all hosts, in lower case; "" and () where they are not told.
+    """Return this host and all hosts, in lower case; "" and () if they are not set.
 
     SageMaker lists them in alphabetical order.
     """

@@ -1,7 +1,7 @@
 """Connections of the launcher and of nodes.
 
-A service goes on accepting them whatever goes wrong with one. A connection ends when the other host
-is gone.
+A service accepts further connections after any failure of one. A connection ends when the other
+host is gone.
 """
 
 from __future__ import annotations
@@ -87,10 +87,10 @@ def end_with_host(
 
 
 def limit_unanswered(connection: socket.socket) -> None:
-    """Let the system end a connection if what was sent is not acknowledged in time.
+    """Let the system end a connection if sent data is not acknowledged in time.
 
-    While something is unacknowledged, the system sends it again instead of probing. Only for an end
-    that sends little: data that the other program does not read in time end the connection, too.
+    While data is unacknowledged, the system sends it again instead of probing. Only for an end that
+    sends little: data that the other program does not read in time ends the connection, too.
     """
     limit_ms = 1000 * _EVERY_S * (1 + _PROBES)
     connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limit_ms)

@@ -69,7 +69,8 @@ def gathered(
     with contextlib.ExitStack() as stack:
         found = _meet(_Roll(point.place, itself, stack), how, timeout_s)
         key_fd = stack.enter_context(sealed_file("hvdtune-node-key", how.key))
-        hosts, ways = [Host(own, slots)], {}
+        hosts = [Host(own, slots)]
+        ways: dict[str, NodeWay] = {}
         for facts, _ in found:
             name = facts.host
             known = first_spellings((own, *ways))
