@@ -34,6 +34,6 @@ def show_any_text() -> None:
         if not isinstance(stream, io.TextIOWrapper):
             continue
         is_utf_8 = codecs.lookup(stream.encoding).name == "utf-8"
-        # With UTF-8, surrogateescape restores the bytes of a file's name and encodes everything else.
+        # With UTF-8, surrogateescape restores a file name's bytes and encodes everything else.
         if stream.errors == "strict" or (stream.errors == "surrogateescape" and not is_utf_8):
             stream.reconfigure(errors="backslashreplace")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from hvdtune.core.config import meeting_point
 from hvdtune.core.config.dialect import ToldPlace
 from hvdtune.core.config.environment import Config
 from hvdtune.core.config.meeting_point import FIRST_PORT, PORTS, MeetingPoint, read_meeting_point
@@ -396,3 +397,11 @@ def test_the_ranks_of_hydra_have_its_mpiexec_in_common(monkeypatch):
     line = b"\0".join(word.encode() for word in words).split(b"\0")
     monkeypatch.setattr(starter, "_words", lambda pid: line)
     assert starter.starter_name(on_one_host=False) == "mpiexec-login:4711"
+
+
+def test_hosts_of_a_file_are_told_apart_by_more_than_case(tmp_path):
+    path = tmp_path / "nodes"
+    path.write_text("Node1\nnode1\nnode2\n", encoding="utf-8-sig")
+    assert meeting_point._hosts_of_file(str(path)) == ("Node1", "node2")
+    path.write_bytes(b"\xff\xfe")
+    assert meeting_point._hosts_of_file(str(path)) == ()

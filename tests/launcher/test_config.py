@@ -49,8 +49,9 @@ _ASKED = {"HOROVOD_TIMELINE": "t.json", "HOROVOD_TIMELINE_MARK_CYCLES": "1"}
         ({}, {"rank": 0, "size": 1, "rendezvous_port": 0, "key": b""}),
         ({}, {"setting": {}, "timeline": "", "transport": "auto"}),
         (_ASKED, {"horovod_timeline": "t.json", "horovod_cycles": True}),
+        ({"HVDTUNE_HOST": "Node1"}, {"host": "node1"}),
     ],
-    ids=["rank-0-of-1", "defaults", "horovods-timeline-is-its-own"],
+    ids=["rank-0-of-1", "defaults", "horovods-timeline-is-its-own", "a-host-in-capitals"],
 )
 def test_a_process_without_a_launcher(environ, fields):
     config = Config.from_environ(environ, _KNOBS)

@@ -108,4 +108,5 @@ def _hosts_of_file(path: str) -> tuple[str, ...]:
         lines = Path(path).read_text(encoding="utf-8-sig").split() if path else []
     except (OSError, UnicodeDecodeError):
         return ()
-    return tuple(dict.fromkeys(lines))
+    first = {name.lower(): name for name in reversed(lines)}  # however each is spelled
+    return tuple(first[name] for name in dict.fromkeys(map(str.lower, lines)))
