@@ -3,6 +3,7 @@
 #include <unistd.h>
 
 #include <array>
+#include <cstdlib>
 #include <string>
 
 namespace hvdtune {
@@ -14,6 +15,13 @@ void log(LogLevel level, LogLevel threshold, int rank, std::string_view text) {
   line.append(kNames[static_cast<size_t>(level)]).append(": ").append(text);
   if (line.back() != '\n') line += '\n';
   [[maybe_unused]] const ssize_t written = write(STDERR_FILENO, line.data(), line.size());
+}
+
+void end_while_written_to(int rank, std::string_view why) {
+  log(LogLevel::kError, LogLevel::kError, rank,
+      std::string(why) + ", and may still write to the memory of tensors: this process ends");
+  constexpr int kExitCode = 70;
+  std::_Exit(kExitCode);
 }
 
 }  // namespace hvdtune

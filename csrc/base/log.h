@@ -11,4 +11,8 @@ enum class LogLevel : int { kDebug, kInfo, kWarning, kError };
 // level: there is no process-wide one.
 void log(LogLevel level, LogLevel threshold, int rank, std::string_view text);
 
+// Ends this process with exit code 70 (EX_SOFTWARE of sysexits.h) because its tensors may still be
+// written to: their memory cannot be given back, and the caller must not wait without a limit.
+[[noreturn]] void end_while_written_to(int rank, std::string_view why);
+
 }  // namespace hvdtune

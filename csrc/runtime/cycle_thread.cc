@@ -154,9 +154,13 @@ void CycleThread::fail(const Error& seen) {
 // Whoever is told of the failure uses the operations' memory again at once.
 void CycleThread::take_back_memory(int lost) {
   if (!mesh_.arena) return;
-  mesh_.arena->abandon(lost, health_.timeout(), [this](const std::string& text) {
+  const auto warn = [this](const std::string& text) {
     log(LogLevel::kWarning, options_.log_level, rank_, text);
-  });
+  };
+  const std::string still_writes = mesh_.arena->abandon(lost, health_.timeout(), warn);
+  if (!still_writes.empty()) {
+    end_while_written_to(rank_, still_writes + " was given up and could not be ended");
+  }
 }
 
 void CycleThread::make_progress() {

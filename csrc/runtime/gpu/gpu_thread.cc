@@ -6,12 +6,12 @@
 #include <algorithm>
 #include <array>
 #include <cstdio>
-#include <cstdlib>
 #include <iterator>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/failpoint.h"
+#include "base/log.h"
 
 namespace hvdtune {
 namespace {
@@ -22,9 +22,6 @@ constexpr uint64_t kLongestPauseNs = 500'000;
 // The same while graphs may be running.
 constexpr uint64_t kGraphPauseNs = 20'000'000;
 constexpr std::chrono::milliseconds kLookInterval{20};
-
-// The exit code of a process that NCCL does not let go of: EX_SOFTWARE of sysexits.h.
-constexpr int kStuckExitCode = 70;
 
 }  // namespace
 
@@ -586,15 +583,11 @@ void GpuThread::await_idle(std::chrono::steady_clock::time_point until, const ch
   }
 }
 
-// Memory that may still be written to cannot be given back, and the caller must not wait for ever.
 void GpuThread::give_up(const std::string& why) const {
   const double seconds = std::chrono::duration<double>(options_.abort_timeout).count();
-  std::fprintf(stderr,
-               "hvdtune, rank %d: %s %.1f s after the job has failed, and may still write to the "
-               "memory of tensors: this process ends\n",
-               services_.rank, why.c_str(), seconds);
-  std::fflush(stderr);
-  std::_Exit(kStuckExitCode);
+  std::array<char, 64> after;
+  std::snprintf(after.data(), after.size(), " %.1f s after the job has failed", seconds);
+  end_while_written_to(services_.rank, why + after.data());
 }
 
 }  // namespace hvdtune

@@ -44,6 +44,10 @@ constexpr size_t kHeaderLines = 2;
 
 static_assert(sizeof(ProcessCard) <= kLine);
 
+std::string seconds_text(std::chrono::nanoseconds time) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(time).count()) + " s";
+}
+
 size_t area_bytes(size_t slot_bytes) { return (slot_bytes + 4095) / 4096 * 4096; }
 
 size_t first_area(size_t local_size) {
@@ -353,8 +357,9 @@ void Arena::check_not_abandoned() const {
   throw Error(ErrorCode::kRankLost, who + " has given up rank " + std::to_string(lost), lost);
 }
 
-void Arena::abandon(int lost, std::chrono::nanoseconds patience,
-                    const std::function<void(const std::string&)>& warn) {
+std::string Arena::abandon(int lost, std::chrono::nanoseconds patience,
+                           const std::function<void(const std::string&)>& warn,
+                           std::chrono::nanoseconds undead_patience) {
   const Deadline for_others = Deadline::in(patience);
   const Deadline for_lost =
       Deadline::in(std::min<std::chrono::nanoseconds>(kLostRankPatience, patience));
@@ -362,35 +367,52 @@ void Arena::abandon(int lost, std::chrono::nanoseconds patience,
   uint64_t none = 0;
   header().abandoned.compare_exchange_strong(none, Abandonment{self, lost}.packed(),
                                              std::memory_order_seq_cst);
+  std::string still_writes;
   for (int peer = 0; peer < local_size(); ++peer) {
     if (peer == local_rank_) continue;
     const bool is_lost = ranks_[static_cast<size_t>(peer)] == lost;
-    await_end_of_writes(peer, is_lost ? for_lost : for_others, warn);
+    const std::string who =
+        await_end_of_writes(peer, is_lost ? for_lost : for_others, undead_patience, warn);
+    if (still_writes.empty()) still_writes = who;
   }
+  return still_writes;
 }
 
-void Arena::await_end_of_writes(int peer, Deadline patience,
-                                const std::function<void(const std::string&)>& warn) const {
+std::string Arena::await_end_of_writes(int peer, Deadline patience,
+                                       std::chrono::nanoseconds undead_patience,
+                                       const std::function<void(const std::string&)>& warn) const {
   const std::atomic<uint64_t>& word = line(peer, peer).value;
-  if (word.load(std::memory_order_seq_cst) == 0) return;
+  if (word.load(std::memory_order_seq_cst) == 0) return {};
   const ProcessCard& theirs = card(peer);
   PeerProcess process(theirs.pid, theirs.started);
-  bool told = false;
-  while (word.load(std::memory_order_seq_cst) != 0 && !process.await_end(kWritesSliceMs)) {
-    if (told || !patience.passed()) continue;
-    told = true;
-    const std::string who = "rank " + std::to_string(ranks_[static_cast<size_t>(peer)]) + " (pid " +
-                            std::to_string(theirs.pid) + ")";
+  const std::string who = "rank " + std::to_string(ranks_[static_cast<size_t>(peer)]) + " (pid " +
+                          std::to_string(theirs.pid) + ")";
+  const auto writes = [&] {
+    return word.load(std::memory_order_seq_cst) != 0 && !process.await_end(kWritesSliceMs);
+  };
+  while (writes()) {
+    if (!patience.passed()) continue;
     const std::string why = process.kill();
-    if (why.empty()) {
-      warn(who + " was killed: it had stopped in the middle of writing into this rank's memory");
-    } else {
+    if (!why.empty()) {
       warn(who +
-           " has stopped in the middle of writing into this rank's memory and cannot be "
-           "killed: " +
-           why + "; this rank waits until it goes on or ends");
+           " has stopped in the middle of writing into this rank's memory and cannot be killed: " +
+           why + "; this rank waits up to " + seconds_text(undead_patience) +
+           " until it continues or ends");
     }
+    const Deadline for_undead = Deadline::in(undead_patience);
+    while (writes()) {
+      if (!for_undead.passed()) continue;
+      if (!why.empty() || !process.is_dying_without_copying()) return who;
+      warn(who + " was sent SIGKILL and has not ended within " + seconds_text(undead_patience) +
+           ", as in state D; it writes nothing more into this rank's memory");
+      return {};
+    }
+    if (why.empty() && process.await_end(0)) {
+      warn(who + " was killed: it had stopped in the middle of writing into this rank's memory");
+    }
+    return {};
   }
+  return {};
 }
 
 }  // namespace hvdtune

@@ -36,13 +36,17 @@ namespace hvdtune {
 //
 // A rank may write what another has shown it of its own memory, outside the arena, only while it
 // holds a WritePhase. A rank that gives the job up calls abandon(), after which its own memory is
-// its own again: whoever is in a write phase has left it or is dead, and nobody begins another.
+// its own again, unless abandon() names a rank: every rank has left its write phase or will not run
+// again, and no rank begins another.
 //
 // The memory lives as long as the arena: its first touch is slow.
 //
 // Thread rule: one thread of each rank, the cycle thread.
 class Arena {
  public:
+  // For a process that was killed, or cannot be, to leave its write phase.
+  static constexpr std::chrono::seconds kUndeadPatience{10};
+
   // How a wait ends early: throws Error(kTimeout) naming the rank when the deadline has passed,
   // Error(kShutdown) once stop is raised (seen within 20 ms). It does not see a dead rank: whoever
   // watches the ranks raises stop. `spins` rounds are spun before it sleeps.
@@ -113,12 +117,15 @@ class Arena {
   // others' processes. REQUIRES: every rank has opened the arena.
   int processors() const;
 
-  // Ends the job in this arena because of world rank `lost` (-1: none), and returns once no other
+  // Ends the job in this arena because of world rank `lost` (-1: none), and waits until no other
   // rank writes the memory of this one. A rank that is still in its write phase after `patience`,
-  // the lost one after at most 100 ms, is killed: it may be stopped. One that cannot be is waited
-  // for until it leaves the phase or ends. Both are told to `warn`.
-  void abandon(int lost, std::chrono::nanoseconds patience,
-               const std::function<void(const std::string&)>& warn);
+  // the lost one after at most 100 ms, is killed: it may be stopped. Returns "" if this memory is
+  // free, else a rank that has not left the phase after a further `undead_patience`: one that
+  // cannot be killed, or that does not end while it copies between processes. `warn` takes what
+  // was done.
+  [[nodiscard]] std::string abandon(int lost, std::chrono::nanoseconds patience,
+                                    const std::function<void(const std::string&)>& warn,
+                                    std::chrono::nanoseconds undead_patience = kUndeadPatience);
   // Throws Error(kRankLost) once some rank has abandoned the arena; the error names the lost rank,
   // or to that rank itself the one which gave it up.
   void check_not_abandoned() const;
@@ -134,8 +141,9 @@ class Arena {
   void note_meeting(int peer, bool together);
   void await_left(int peer, const WaitPolicy& policy);
   void check(int peer, const WaitPolicy& policy) const;
-  void await_end_of_writes(int peer, Deadline patience,
-                           const std::function<void(const std::string&)>& warn) const;
+  std::string await_end_of_writes(int peer, Deadline patience,
+                                  std::chrono::nanoseconds undead_patience,
+                                  const std::function<void(const std::string&)>& warn) const;
 
   Segment segment_;
   size_t slot_bytes_;

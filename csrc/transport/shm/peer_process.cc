@@ -1,5 +1,6 @@
 #include "transport/shm/peer_process.h"
 
+#include <dirent.h>
 #include <fcntl.h>
 #include <poll.h>
 #include <signal.h>
@@ -7,9 +8,11 @@
 #include <sys/syscall.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <array>
 #include <cerrno>
 #include <charconv>
+#include <memory>
 #include <string_view>
 #include <utility>
 
@@ -37,6 +40,39 @@ int read_process_stat(pid_t pid, ProcessStat& stat) {
       std::from_chars(line.data() + at + 1, line.data() + line.size(), stat.started);
   return parsed.ec == std::errc() ? 0 : EIO;
 }
+
+namespace {
+
+// "" if it cannot be read.
+std::string content_of(const std::string& path) {
+  const UniqueFd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
+  std::string text(4096, '\0');
+  const ssize_t got = fd.get() < 0 ? 0 : read(fd.get(), text.data(), text.size());
+  text.resize(static_cast<size_t>(std::max<ssize_t>(got, 0)));
+  return text;
+}
+
+// A thread with SIGKILL pending does not return from the kernel. There, only a copy between
+// processes writes the memory of others.
+bool is_dying_task(const std::string& folder) {
+  constexpr std::string_view kPending = "\nSigPnd:\t";
+  constexpr uint64_t kKill = uint64_t{1} << (SIGKILL - 1);
+  const std::string status = content_of(folder + "/status");
+  const size_t at = status.find(kPending);
+  uint64_t pending = 0;
+  if (at != std::string::npos) {
+    std::from_chars(status.data() + at + kPending.size(), status.data() + status.size(), pending,
+                    16);
+  }
+  // "running", or the number of the system call, -1 for none, and its arguments
+  const std::string call = content_of(folder + "/syscall");
+  long number = 0;
+  const auto parsed = std::from_chars(call.data(), call.data() + call.size(), number);
+  return (pending & kKill) != 0 && parsed.ec == std::errc() && number != SYS_process_vm_readv &&
+         number != SYS_process_vm_writev;
+}
+
+}  // namespace
 
 uint64_t own_pid_namespace() {
   struct stat facts{};
@@ -70,6 +106,19 @@ bool PeerProcess::await_end(int limit_ms) {
   pollfd ended{found_.get(), POLLIN, 0};  // poll passes over a negative descriptor
   gone_ = poll(&ended, 1, limit_ms) > 0 && (ended.revents & POLLIN) != 0;
   return gone_;
+}
+
+bool PeerProcess::is_dying_without_copying() {
+  find();
+  if (gone_ || found_.get() < 0) return gone_;
+  const std::string folder = "/proc/" + std::to_string(pid_) + "/task";
+  const std::unique_ptr<DIR, int (*)(DIR*)> tasks(opendir(folder.c_str()), &closedir);
+  if (!tasks) return false;
+  bool all = true;
+  while (const dirent* entry = readdir(tasks.get())) {
+    if (entry->d_name[0] != '.') all &= is_dying_task(folder + "/" + entry->d_name);
+  }
+  return all;
 }
 
 std::string PeerProcess::kill() {

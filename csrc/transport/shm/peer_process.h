@@ -31,6 +31,9 @@ class PeerProcess {
   bool lives();
   // Waits for the end of all its threads, at most `limit_ms`. False, too, while it is not known.
   bool await_end(int limit_ms);
+  // Whether the kernel is bound to end it before it runs another instruction of its program, and it
+  // copies nothing to other processes meanwhile. False, too, while that is not known.
+  bool is_dying_without_copying();
   // Sends SIGKILL, never to another process of this number. Returns why it cannot, "" if it can.
   std::string kill();
 

@@ -245,7 +245,8 @@ TEST(a_loss_that_one_rank_alone_sees_reaches_all) {
 
 TEST(a_rank_that_was_given_up_reports_no_success) {
   JobWithStranger job(2);
-  job.stranger->arena->abandon(0, std::chrono::seconds(50), [](const auto&) { CHECK(false); });
+  (void)job.stranger->arena->abandon(0, std::chrono::seconds(50),
+                                     [](const auto&) { CHECK(false); });
   FramedChannel control(std::move(*job.stranger->parent), 1);
   const Draft barrier = barrier_of("last");
   Announce announce;

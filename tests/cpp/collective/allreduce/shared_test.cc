@@ -184,7 +184,7 @@ class GivesUp final : public Observer {
   explicit GivesUp(Arena& arena) : arena_(arena) {}
   void phase(Phase phase, uint64_t, uint64_t, size_t, int) override {
     if (phase != Phase::kWait) return;
-    arena_.abandon(-1, std::chrono::seconds(50), [](const std::string&) { CHECK(false); });
+    (void)arena_.abandon(-1, std::chrono::seconds(50), [](const std::string&) { CHECK(false); });
   }
 
  private:
