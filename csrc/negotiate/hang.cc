@@ -289,6 +289,21 @@ std::string paragraph(const Wait& wait) {
   return text;
 }
 
+// "" where the reasons that the paragraphs give need no explanation.
+std::string likely_cause(std::span<const Wait> waits) {
+  const auto is_other_call = [](const MissingRank& missing) {
+    return missing.reason == MissingReason::kDifferentOrder;
+  };
+  for (const Wait& wait : waits) {
+    if (!std::ranges::any_of(wait.missing, is_other_call)) continue;
+    return "  likely cause: a rank has fewer batches than the others, or only some ranks make a "
+           "call, as in validation\n"
+           "  or logging on one rank. Make the same calls on all ranks; a rank without batches "
+           "calls hvd.join().\n";
+  }
+  return {};
+}
+
 // Who is missing, the plainest cause first, each once.
 std::vector<int> missing_ranks(std::span<const Wait> waits) {
   std::vector<MissingRank> all;
@@ -406,7 +421,7 @@ std::string hang_page(std::span<const Wait> waits, std::span<const RankView> ran
   if (waits.size() > kMostWaits) {
     text += "  and " + counted(waits.size() - kMostWaits, "group") + " of tensors more\n";
   }
-  return text + stacks(waits, ranks);
+  return text + likely_cause(waits) + stacks(waits, ranks);
 }
 
 }  // namespace hvdtune

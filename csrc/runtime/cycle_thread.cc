@@ -510,8 +510,10 @@ void CycleThread::on_rank_left(int rank) {
   table_.close(Error(
       ErrorCode::kRankLost,
       "rank " + std::to_string(rank) +
-          " has shut down, so no collective can complete any more; a rank that runs out of data "
-          "before the others calls join() (with DDP, trains in `with model.join():`)",
+          " has shut down, so no collective can complete any more. Its script made fewer calls: "
+          "it had fewer batches, or this rank makes a call that the others do not. A rank that "
+          "runs out of batches before the others calls hvd.join() (with DDP, it trains in "
+          "`with model.join():`)",
       rank));
 }
 

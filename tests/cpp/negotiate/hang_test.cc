@@ -298,6 +298,16 @@ TEST(a_deadlock_is_proved_only_by_ranks_that_can_call_nothing_and_have_nothing_t
                  "nothing has moved for 1.0 s, and nothing can: every rank waits"));
 }
 
+TEST(the_page_names_the_likely_cause_of_calls_in_another_order_only) {
+  const Outlook outlook{10 * kSecond, 600 * kSecond, false};
+  const std::vector<RankView> others = {waits_in({called("gradient")}), waits_in({called("loss")})};
+  CHECK(contains(hang_page(explain_all(others), others, outlook),
+                 "  likely cause: a rank has fewer batches than the others, or only some ranks"));
+  const std::vector<RankView> late = {waits_in({called("gradient")}), elsewhere(0)};
+  const std::string page = hang_page(explain_all(late), late, outlook);
+  CHECK(page.find("likely cause") == std::string::npos);
+}
+
 TEST(the_sentence_names_the_plainest_cause_first) {
   const std::vector<RankView> ranks = {waits_in({called("x")}), elsewhere(0), elsewhere(9)};
   const std::vector<Wait> waits = explain_all(ranks);
