@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import sys
 from collections.abc import Sequence
@@ -30,6 +31,9 @@ from hvdtune.streams import open_missing_streams, show_any_text
 _READ_VARIABLES: Final = (
     "run", "chaos", "verify", "aa", "compare", "submit", "preflight", "doctor",
 )  # fmt: skip
+
+# The RuntimeErrors of Python and of the core where the system starts no thread.
+_NO_THREAD: Final = ("can't start new thread", os.strerror(errno.EAGAIN))
 
 
 @group("hvdtune", context_settings={"max_content_width": 100, "show_default": True})
@@ -76,10 +80,10 @@ def main(args: Sequence[str] | None = None) -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
     except RuntimeError as error:
-        if str(error) != "can't start new thread":
+        if str(error) not in _NO_THREAD:
             raise
         code = 1
-        messages.error(f"{error}: the limit of processes is reached; raise it (ulimit -u)")
+        messages.error("cannot start a thread: the limit of processes is reached (ulimit -u)")
     except ModuleNotFoundError as error:
         if error.name != "hvdtune.core._native":
             raise

@@ -111,6 +111,29 @@ def test_help_loads_nothing_heavy(words):
     assert "hvdtune.core._native" not in done.stderr
 
 
+_FEW_PROCESSES = """
+import os, resource
+from hvdtune.cli import main
+import hvdtune.cli.run, hvdtune.workflows.launch
+os.chdir("/")
+if os.geteuid() == 0:
+    os.setuid(54321)  # root may start any number of processes
+for count in range(1, 6):
+    if os.fork() == 0:
+        resource.setrlimit(resource.RLIMIT_NPROC, (count, count))
+        main(["run", "-np", "2", "sh", "-c", "true"])
+    os.wait()
+"""
+
+
+def test_a_limit_of_processes_is_one_line_wherever_it_is_reached(tmp_path):
+    words = [sys.executable, "-c", _FEW_PROCESSES]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True)
+    lines = done.stderr.splitlines()
+    assert len(lines) == 5 and all(line.startswith("hvdtune: error: cannot") for line in lines)
+    assert "hvdtune: error: cannot start a thread: the limit of processes is reached" in lines[0]
+
+
 def test_a_missing_dashboard_is_one_line(capsys, monkeypatch, tmp_path):
     monkeypatch.setitem(sys.modules, "dash", None)
     monkeypatch.delitem(sys.modules, "hvdtune.dashboard.app", raising=False)
