@@ -114,6 +114,8 @@ class DiscoveryScript:
                 pass  # which was said when it was late
             except (LaunchError, UsageError) as error:
                 warn(str(error))
+            except Exception as error:  # as out of memory; the next run may succeed
+                warn(f"--host-discovery-script failed: {type(error).__name__}: {error}")
 
     def _ask(self, warn: Callable[[str], None]) -> dict[str, int]:
         name = f"--host-discovery-script {self._command}"

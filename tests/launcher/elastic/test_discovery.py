@@ -1,5 +1,7 @@
 """Discovery scripts that hang, fail or print what is no host."""
 
+from pathlib import Path
+
 import psutil
 import pytest
 
@@ -58,6 +60,23 @@ def test_a_host_keeps_its_first_spelling(tmp_path):
     script = DiscoveryScript("if [ -e later ]; then echo NODE1:2; else echo node1; fi", 1, print)
     (tmp_path / "later").touch()
     wait_for(lambda: script.found == {"node1": 2}, "the host is another one in capitals")
+    script.close()
+
+
+def test_a_fault_of_one_run_does_not_end_the_next_ones(monkeypatch):
+    script = DiscoveryScript("echo a:$(cat slots 2> /dev/null || echo 1)", 1, print)
+    asked = discovery.parse_discovered
+
+    def fail(text, slots):
+        monkeypatch.setattr(discovery, "parse_discovered", asked)
+        raise MemoryError("none left")
+
+    monkeypatch.setattr(discovery, "parse_discovered", fail)
+    remarks = []
+    wait_for(lambda: remarks.append(script.take_remark()) or any(remarks), "nothing is said")
+    assert "MemoryError: none left" in remarks[-1]
+    Path("slots").write_text("2")
+    wait_for(lambda: script.found == {"a": 2}, "the script is not run again")
     script.close()
 
 
