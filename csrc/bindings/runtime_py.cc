@@ -75,6 +75,7 @@ RuntimeOptions to_options(const py::dict& given) {
   options.launched = take(given, "launched", true);
   options.mpi = take<std::shared_ptr<MpiCommunicator>>(given, "mpi", nullptr);
   options.gpu = to_gpu_options(given);
+  if (take(given, "refuses_after_join", false)) options.after_join = AfterJoin::kAllreduce;
   return options;
 }
 

@@ -30,10 +30,11 @@ bool goes_without_joined(const Request& request, const RankMask& who) {
 }  // namespace
 
 Negotiator::Negotiator(const ProcessSets& sets, std::vector<std::vector<int>> branches,
-                       size_t cache_capacity, uint32_t cache_ids)
+                       size_t cache_capacity, uint32_t cache_ids, AfterJoin after_join)
     : sets_(sets),
       capacity_(cache_capacity),
       end_of_ids_(cache_ids),
+      after_join_(after_join),
       pending_requests_(sets, std::move(branches), [this](uint32_t id) {
         const Response* response = response_of(id);
         return response != nullptr ? &response->request : nullptr;
@@ -261,11 +262,16 @@ std::string Negotiator::flaw_of_joined(const Response& response,
   const Request& request = response.request;
   const RankMask& joined = pending_requests_.joined(request.process_set);
   if (entry.who.covers(joined)) return {};
-  if (goes_without_joined(request, entry.who)) return {};
+  const OpRow& row = row_of(request.op);
+  const bool refused = after_join_ == AfterJoin::kAllreduce && (row.has_rows || row.has_root);
+  const bool possible = goes_without_joined(request, entry.who);
+  if (possible && !refused) return {};
   RankMask gone = joined;
   gone -= entry.who;
-  return "tensor \"" + request.name + "\": " + describe(request) + " needs data of " +
-         describe(gone) + ", which joined before";
+  const std::string tensor = "tensor \"" + request.name + "\": " + describe(request);
+  if (!possible) return tensor + " needs data of " + describe(gone) + ", which joined before";
+  return tensor + " is refused after the join of " + describe(gone) +
+         ", as in Horovod; unset HVDTUNE_JOIN to allow it";
 }
 
 // Gives a new set its number. Returns why it cannot be added or removed.

@@ -21,6 +21,12 @@ struct Ready {
   std::vector<uint32_t> evicted;
 };
 
+// Operations that are allowed while ranks of their set have joined.
+enum class AfterJoin : uint8_t {
+  kPossible,   // those that do not need the data of the joined ranks
+  kAllreduce,  // as in Horovod: none with rows or a root
+};
+
 // Pure bookkeeping: no I/O, no clock. One thread.
 class Negotiator {
  public:
@@ -28,7 +34,7 @@ class Negotiator {
   // outlive the negotiator; the caller applies to it what each response says. After `cache_ids`
   // numbers nothing new is remembered: no number is used twice.
   Negotiator(const ProcessSets& sets, std::vector<std::vector<int>> branches, size_t cache_capacity,
-             uint32_t cache_ids = kNoCacheId);
+             uint32_t cache_ids = kNoCacheId, AfterJoin after_join = AfterJoin::kPossible);
 
   // Throws what PendingRequests::add throws.
   void announce(size_t branch, const Announce& announce, uint64_t now_ns);
@@ -76,6 +82,7 @@ class Negotiator {
   const ProcessSets& sets_;
   size_t capacity_;
   uint32_t end_of_ids_;
+  AfterJoin after_join_;
   PendingRequests pending_requests_;
   std::vector<PendingRequest> ready_;
   std::vector<Response> conflicts_;  // carry an error each

@@ -48,7 +48,8 @@ CycleThread::CycleThread(const Services& services, const CycleOptions& options)
   Mesh& mesh = services.mesh;
   const std::vector<std::vector<int>> branches = with_self(rank_, mesh.branches);
   if (is_root()) {
-    negotiator_.emplace(sets_, branches, static_cast<size_t>(options.setting.cache_capacity));
+    negotiator_.emplace(sets_, branches, static_cast<size_t>(options.setting.cache_capacity),
+                        kNoCacheId, options.after_join);
   } else {
     pending_requests_.emplace(sets_, branches,
                               [this](uint32_t id) { return cache_.request_of(id); });

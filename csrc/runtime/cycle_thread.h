@@ -51,6 +51,7 @@ struct CycleOptions {
   BackendSource* backends = nullptr;  // of collectives in place of ours; outlives the thread
   // Does what the launcher asks of the timeline, without waiting; says why it cannot, "" if it can.
   std::function<std::string(const TimelineOrder&)> timeline = {};
+  AfterJoin after_join = AfterJoin::kPossible;  // rank 0's counts
 };
 
 // Counters since start; plain numbers for a person or a test.

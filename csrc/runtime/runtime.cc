@@ -88,7 +88,8 @@ Runtime::Runtime(const RuntimeOptions& options)
   health_ = std::make_unique<Health>(mesh_, health, stop_, lease_, health_events_, *hang_detector_);
   if (options.gpu.enabled) gpu_ = std::make_unique<GpuThread>(options.gpu, gpu_services());
   const CycleOptions cycle{options.setting, options.log_level, backends_.get(),
-                           [this](const TimelineOrder& order) { return apply_order(order); }};
+                           [this](const TimelineOrder& order) { return apply_order(order); },
+                           options.after_join};
   const Services services{mesh_,         table_,    *health_,      stop_,     lease_,
                           work_counter_, recorder_, cycle_events_, gpu_.get()};
   cycle_ = std::make_unique<CycleThread>(services, cycle);

@@ -44,6 +44,7 @@ struct RuntimeOptions {
   bool launched = true;  // the rendezvous server stays, to steer the job and hear of it
   std::shared_ptr<MpiCommunicator> mpi;  // carries out the collectives if given
   GpuOptions gpu;
+  AfterJoin after_join = AfterJoin::kPossible;  // rank 0's counts
 };
 
 // What a caller asks for. Memory is the caller's and must live until the operation is done.

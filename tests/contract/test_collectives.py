@@ -146,6 +146,35 @@ def test_ranks_with_less_data_join_early(framework):
     assert [row[1:] for row in rows] == [(1, 1.0)] * 3
 
 
+def after_a_join():
+    """Return the errors of operations that rank 0 calls when rank 1 has joined."""
+    hvd = FRAMEWORKS["torch"].hvd
+    ones, errors = FRAMEWORKS["torch"].tensor(np.ones(2), "float32"), {}
+    if hvd.rank() == 0:
+        calls = {
+            "allreduce": lambda: hvd.allreduce(ones, op=hvd.Sum),
+            "allgather": lambda: hvd.allgather(ones),
+            "broadcast": lambda: hvd.broadcast(ones, 0),
+        }
+        hvd.allreduce(ones, name="rank 1 has joined")
+        for kind, call in calls.items():
+            try:
+                call()
+            except hvd.HorovodInternalError as error:
+                errors[kind] = str(error)
+    hvd.join()
+    hvd.allgather(ones)
+    return errors
+
+
+@pytest.mark.parametrize("rule", ["hvdtune", "horovod"])
+def test_horovod_s_rule_refuses_all_but_allreduce_after_a_join(rule):
+    errors, _ = ranks.run(after_a_join, 2, join_rule=rule)
+    assert set(errors) == ({"allgather", "broadcast"} if rule == "horovod" else set())
+    for error in errors.values():
+        assert "is refused after the join of rank 1, as in Horovod; unset HVDTUNE_JOIN" in error
+
+
 def join_again_and_again():
     hvd = FRAMEWORKS["torch"].hvd
     last = hvd.add_process_set([hvd.size() - 1])

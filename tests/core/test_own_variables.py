@@ -7,6 +7,7 @@ import hvdtune
 from hvdtune.core.config.environment import Config, unknown_variables, worker_environ
 from hvdtune.core.config.knobs import load_knobs
 from hvdtune.core.config.own_variables import _INTERNAL, VARIABLES, unknown
+from hvdtune.errors import UsageError
 
 _NAME = re.compile(r'"(HVDTUNE_[A-Z_]*[A-Z])\b')
 
@@ -49,3 +50,9 @@ def test_what_a_launcher_has_told_its_ranks_do_not_tell_again():
     rank = worker_environ({"HVDTUNE_RANK": "0"}, launcher)
     assert unknown_variables(rank) == () and len(unknown_variables(launcher)) == 1
     assert len(unknown_variables(rank | {"HVDTUNE_CYCLE": "1"})) == 1
+
+
+def test_the_rule_for_joined_ranks_is_one_of_two():
+    assert Config.from_environ({"HVDTUNE_JOIN": "horovod"}).join_rule == "horovod"
+    with pytest.raises(UsageError, match="HVDTUNE_JOIN=no"):
+        Config.from_environ({"HVDTUNE_JOIN": "no"})

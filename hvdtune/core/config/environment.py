@@ -45,6 +45,7 @@ CONTROLLERS: Final = ("auto", "mpi", "hvdtune")
 CPU_OPERATIONS: Final = ("hvdtune", "mpi")
 GPU_OPERATIONS: Final = ("auto", "nccl", "host")
 GPU_BITS: Final = ("nccl", "exact")
+JOIN_RULES: Final = ("hvdtune", "horovod")
 WHEN_FULL: Final = ("ring", "stop")
 _ALIAS: Final = str(Path(__file__).parents[2] / "alias")
 
@@ -81,7 +82,8 @@ class Config:
     count. `hang_about` is what an explanation begins with, "" for nothing.
     `gpu_operations` "nccl" lets the core carry tensors in a GPU's memory, with the sums that
     `gpu_bits` says, by the libraries that are named or found; "auto" does where there are these
-    libraries and a GPU for each rank of the host.
+    libraries and a GPU for each rank of the host. `join_rule` "horovod" refuses operations other
+    than allreduce and barrier while a rank has joined; rank 0's counts.
     `thread_core` is the processor that the core's threads keep to, -1 for any. `zero_copy` lets
     gradients live in memory that the ranks of a host share. `host_costs` is what moving bytes
     costs on this host, and alone decides which way they go; None: as it was measured before,
@@ -122,6 +124,7 @@ class Config:
     cpu_operations: str = "hvdtune"
     gpu_operations: str = "host"
     gpu_bits: str = "nccl"
+    join_rule: str = "hvdtune"
     cuda_library: str = ""
     nccl_library: str = ""
     zero_copy: bool = True
@@ -239,6 +242,7 @@ class Config:
             cpu_operations=_cpu_operations(env),
             gpu_operations=_choice(env, "HVDTUNE_GPU_OPERATIONS", GPU_OPERATIONS),
             gpu_bits=_choice(env, "HVDTUNE_GPU_BITS", GPU_BITS),
+            join_rule=_choice(env, "HVDTUNE_JOIN", JOIN_RULES),
             cuda_library=env.get("HVDTUNE_CUDA_LIBRARY", ""),
             nccl_library=env.get("HVDTUNE_NCCL_LIBRARY", ""),
             zero_copy=_read(env, "HVDTUNE_ZERO_COPY", parse.switch, True),

@@ -39,6 +39,8 @@ VARIABLES: Final[Mapping[str, str]] = {
     "auto]",
     "HVDTUNE_GPU_BITS": "`exact`: the sums of tensors on a GPU are those of the CPU, bit for bit. "
     "[default: nccl]",
+    "HVDTUNE_JOIN": "`horovod` refuses allgather and broadcast while a rank has joined. Rank 0's "
+    "value counts. [default: hvdtune]",
     "HVDTUNE_CUDA_LIBRARY": "The library of CUDA's driver to load.",
     "HVDTUNE_NCCL_LIBRARY": "The NCCL to load where the process has none yet.",
     "HVDTUNE_ZERO_COPY": "`0`: ranks of a host do not read each other's memory. [default: 1]",

@@ -462,6 +462,7 @@ def _options(config: Config, stacks: StackSource | None) -> dict[str, Any]:
         "hang_warning_s": config.hang_warning_s,
         "hang_abort_s": config.hang_abort_s,
         "hang_about": config.hang_about,
+        "refuses_after_join": config.join_rule == "horovod",
         "failpoint": config.failpoint,
         "log_level": environment.LOG_LEVELS.index(config.log_level),
         "timeline_path": config.timeline_path,

@@ -385,3 +385,34 @@ TEST(what_a_rank_announced_before_it_joined_is_waited_for_when_it_arrives_later)
   CHECK(responses[0].first_dims == (std::vector<int64_t>{0, 2, 3}));
   CHECK_EQ(name_of(responses[1].request.op), name_of(OpType::kJoin));
 }
+
+TEST(horovod_s_rule_refuses_rows_and_roots_after_a_join_and_allows_reductions) {
+  for (const AfterJoin rule : {AfterJoin::kPossible, AfterJoin::kAllreduce}) {
+    const ProcessSets sets(3);
+    Negotiator negotiator(sets, {{0}, {1}, {2}}, 16, kNoCacheId, rule);
+    const auto answer = [&](OpType op, std::vector<int> ranks) {
+      Request request = tensor(std::string(name_of(op)) + ".t");
+      request.op = op;
+      for (const int rank : ranks) {
+        Announce announce;
+        announce.requests = {{request, {rank}}};
+        negotiator.announce(static_cast<size_t>(rank), announce, 10);
+      }
+      return negotiator.take_ready(true, 1).responses;
+    };
+    answer(OpType::kJoin, {2});
+    CHECK_EQ(answer(OpType::kAllreduce, {0, 1})[0].error, "");
+    CHECK_EQ(answer(OpType::kBarrier, {0, 1})[0].error, "");
+    for (const OpType op : {OpType::kAllgather, OpType::kBroadcast}) {
+      const std::string error = answer(op, {0, 1})[0].error;
+      CHECK_EQ(error.empty(), rule == AfterJoin::kPossible);
+      CHECK(error.empty() || error.ends_with(" float32 [4] is refused after the join of rank 2, as "
+                                             "in Horovod; unset HVDTUNE_JOIN to allow it"));
+    }
+    // It needs what rank 2 does not have, by either rule.
+    CHECK(answer(OpType::kReducescatter, {0, 1})[0].error.ends_with("which joined before"));
+    CHECK_EQ(answer(OpType::kJoin, {0, 1})[0].error, "");
+    negotiator.pending_requests().end_join(kWorldSet);  // as its answer asks for
+    CHECK_EQ(answer(OpType::kAllgather, {0, 1, 2})[0].error, "");
+  }
+}
