@@ -3,7 +3,8 @@
     HvdtuneError
     |-- UsageError            the caller asked for something that cannot be (exit code 2)
     |   |-- ArgumentError     the value of one parameter of the Python API, or of its option
-    |   `-- StepOrderError    backward, zero_grad and step in an order that loses gradients
+    |   |-- StepOrderError    backward, zero_grad and step in an order that loses gradients
+    |   `-- UnsupportedError  an operation that has no meaning for such a tensor or object
     |-- RendezvousError       the ranks of a job did not find each other
     |-- CollectiveError       a collective did not complete (Horovod's HorovodInternalError)
     |   |-- RankLostError     a rank exited, was killed or stopped answering
@@ -69,6 +70,13 @@ class ArgumentError(UsageError):
 
 class StepOrderError(UsageError, AssertionError):
     """backward, synchronize, zero_grad and step came in an order that loses or spoils gradients."""
+
+
+class UnsupportedError(UsageError, NotImplementedError):
+    """An operation that does not support such a tensor or object.
+
+    A NotImplementedError: scripts catch what Horovod raises.
+    """
 
 
 class RendezvousError(HvdtuneError, RuntimeError):

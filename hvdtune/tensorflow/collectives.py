@@ -35,7 +35,7 @@ from hvdtune.core.rank.collectives import ReduceOp, Reduction, chosen_op
 from hvdtune.core.rank.compression import Compressor, compressor_of
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set, id_of
 from hvdtune.core.rank.variants import Function
-from hvdtune.errors import UsageError
+from hvdtune.errors import UnsupportedError, UsageError
 from hvdtune.tensorflow import autograd, operations
 from hvdtune.tensorflow.compression import Compression
 from hvdtune.tensorflow.errors import typed
@@ -82,7 +82,7 @@ def scoped(name: str | None, ignore_name_scope: bool) -> str | None:
 
 def _tensor(value: Any) -> Tensor:
     if isinstance(value, tf.RaggedTensor | tf.SparseTensor):
-        raise UsageError(
+        raise UnsupportedError(
             f"a {type(value).__name__} cannot travel as one tensor; give its parts, such as values"
         )
     return value if isinstance(value, tf.Tensor) else tf.convert_to_tensor(value)
@@ -146,7 +146,8 @@ def allreduce(
         postscale_factor: multiplies the result.
 
     Raises:
-        UsageError: the dtype cannot be combined, or IndexedSlices are not by Average or Sum.
+        UsageError: the dtype cannot be combined.
+        UnsupportedError: IndexedSlices with another operation than Average or Sum.
     """
     reduction = reduction_of(average, op, prescale_factor, postscale_factor)
     label = scoped(name, ignore_name_scope)
@@ -162,11 +163,12 @@ def combine_slices(
     """The slices of all ranks, one after the other, for each of several tf.IndexedSlices.
 
     Raises:
-        UsageError: not by Average or Sum.
+        UnsupportedError: another operation than Average or Sum.
     """
     if reduction.op not in (Average, Sum):
-        raise UsageError(
-            "IndexedSlices are combined by Average or Sum; use tf.convert_to_tensor() for others"
+        raise UnsupportedError(
+            f"op={reduction.op.name} does not support IndexedSlices. Use hvd.Average or hvd.Sum, "
+            "or make them dense: tf.convert_to_tensor(), or sparse_as_dense=True."
         )
     given = [part for each in slices for part in (each.values, each.indices)]
     gathered = autograd.run(ALLGATHER, given, None, name, process_set)

@@ -82,6 +82,7 @@ def _both(kind: type[HvdtuneError], of_tensorflow: type[Any]) -> Any:
 # TensorFlow's are those that Horovod's users catch; csrc/tensorflow/collective_kernel.h has the
 # same for errors of graphs.
 UsageError = _both(errors.UsageError, tf.errors.InvalidArgumentError)
+UnsupportedError = _both(errors.UnsupportedError, tf.errors.InvalidArgumentError)
 DuplicateNameError = _both(errors.DuplicateNameError, tf.errors.InvalidArgumentError)
 MismatchError = _both(errors.MismatchError, tf.errors.FailedPreconditionError)
 CollectiveError = _both(errors.CollectiveError, tf.errors.UnknownError)
@@ -92,6 +93,7 @@ KINDS: Final[dict[type[HvdtuneError], Any]] = {
     getattr(errors, kind.__name__): kind
     for kind in (
         UsageError,
+        UnsupportedError,
         DuplicateNameError,
         MismatchError,
         CollectiveError,

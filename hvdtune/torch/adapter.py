@@ -9,7 +9,7 @@ import torch
 
 from hvdtune.core.rank.adapter import Buffer, OnGpu, Ready
 from hvdtune.core.rank.process import PROCESS
-from hvdtune.errors import UsageError
+from hvdtune.errors import UnsupportedError, UsageError
 
 DTYPES: Final = {
     torch.bool: "bool",
@@ -100,11 +100,13 @@ class TorchAdapter:
 
 
 def require_dense(tensor: torch.Tensor) -> None:
-    """Raises UsageError unless it is a dense tensor."""
+    """Raise UsageError unless it is a tensor, UnsupportedError unless that is dense."""
     if not isinstance(tensor, torch.Tensor):
         raise UsageError(f"a torch.Tensor is needed, not {type(tensor).__name__}")
     if tensor.layout is not torch.strided:
-        raise UsageError(f"this does not take a tensor of layout {tensor.layout}; make it dense")
+        raise UnsupportedError(
+            f"Tensors of layout {tensor.layout} are not supported here. Use tensor.to_dense()."
+        )
 
 
 # The address of a GPU's current stream, for which torch.cuda.current_stream makes two objects.

@@ -13,7 +13,7 @@ from hvdtune.core.gradients.sparsity import DENSE, UNKNOWN
 from hvdtune.core.rank import collectives, handles
 from hvdtune.core.rank.collectives import ReduceOp, synchronize
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
-from hvdtune.errors import HvdtuneError, UsageError
+from hvdtune.errors import HvdtuneError, UnsupportedError, UsageError
 from hvdtune.torch.adapter import ADAPTER
 from hvdtune.torch.gradients import InFlightGradient
 
@@ -43,10 +43,14 @@ def sparse_allreduce_async(
         A handle for `synchronize`, or to be called, of which either returns the tensor.
 
     Raises:
-        UsageError: the tensor is not sparse, or the operation is another one.
+        UnsupportedError: another operation.
+        UsageError: the tensor is not sparse.
     """
     if op not in (ReduceOp.AVERAGE, ReduceOp.SUM):
-        raise UsageError("sparse tensors are combined by Average or Sum; make it dense for others")
+        raise UnsupportedError(
+            f"op={getattr(op, 'name', op)} does not support sparse tensors. Use hvd.Average or "
+            "hvd.Sum, or tensor.to_dense()."
+        )
     if not isinstance(tensor, torch.Tensor) or tensor.layout is not torch.sparse_coo:
         raise UsageError("sparse_allreduce_async takes a tensor of layout torch.sparse_coo")
     return SparseHandle(_start(tensor, name, op, process_set))

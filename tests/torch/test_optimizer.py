@@ -513,6 +513,13 @@ def by_hand():
         with pytest.raises(UsageError) as caught:
             hvd.sparse_allreduce_async(wrong, "wrong", op)
         refusals.append(str(caught.value))
+    for call in (
+        lambda: hvd.sparse_allreduce_async(tensor, "wrong", hvd.Min),
+        lambda: hvd.allreduce(tensor),
+        lambda: hvd.grouped_allgather([tensor]),
+    ):
+        with pytest.raises(NotImplementedError, match=r"Use .*tensor.to_dense\(\)"):
+            call()
     return called().to_dense().tolist(), hvd.synchronize(waited).to_dense().tolist(), refusals
 
 
@@ -521,7 +528,7 @@ def test_sparse_tensors_are_combined_with_a_handle_that_can_be_called(said):
     for average, summed, refusals in said["by_hand"]:
         assert summed == total
         assert average == [[x / 2 for x in row] for row in total]
-        assert "Average or Sum" in refusals[0] and "sparse_coo" in refusals[1]
+        assert "ADASUM does not support sparse" in refusals[0] and "sparse_coo" in refusals[1]
 
 
 def adasum_of(deltas):
