@@ -54,7 +54,9 @@ def DistributedOptimizer(
             by f after; with op=Average only.
         op: Average or Sum.
         backward_passes_per_step: passes whose gradients are added up locally before they are sent
-            and applied; the optimizer's `iterations` counts each.
+            and applied; the optimizer's `iterations` counts each. The optimizer may have
+            `gradient_accumulation_steps`, too: Keras then takes the mean of so many of these sums,
+            and `iterations` counts its updates.
         average_aggregated_gradients: what is sent is the mean of the passes, not the sum.
         num_groups: deprecated; `groups` as a number.
         groups: gradients that are one operation: a list of lists of variables, or how many groups
@@ -234,7 +236,10 @@ class _Keras3(_Distributed):
             own.apply(combined, None if trainable_variables is None else known)
 
         def skip() -> None:
-            self.iterations.assign_add(1)  # type: ignore[attr-defined]
+            counter = self.iterations  # type: ignore[attr-defined]
+            # With gradient_accumulation_steps it is computed from a count of what Keras was given.
+            if hasattr(counter, "assign_add"):
+                counter.assign_add(1)
 
         self._hvdtune_combiner.apply(gradients, known, step, skip)
 

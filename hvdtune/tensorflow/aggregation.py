@@ -155,13 +155,13 @@ class LocalGradientAggregationHelper:
     ) -> Any:
         """Calls `apply_grads_closure` where what `compute_gradients` gave was due.
 
-        Else the optimizer's `iterations` and the argument `global_step`, where there are such,
+        Else the optimizer's `iterations` and the argument `global_step`, where they are variables,
         count up all the same.
         """
-        counters = [getattr(optimizer, "iterations", None), kwargs.get("global_step")]
+        counters: list[Any] = [getattr(optimizer, "iterations", None), kwargs.get("global_step")]
 
         def skip() -> Any:
-            present = [counter for counter in counters if counter is not None]
+            present = [counter for counter in counters if hasattr(counter, "assign_add")]
             return tf.group(*(tf.compat.v1.assign_add(c, tf.ones([], c.dtype)) for c in present))
 
         if tf.executing_eagerly():

@@ -200,6 +200,37 @@ def test_gradients_of_several_passes_add_up_before_they_travel(said, average):
             assert iterations == 7
 
 
+@bodies
+def accumulated_twice():
+    """Two passes for each that is sent, three of those for each update by Keras."""
+    rows = []
+    for eagerly in (False, True):
+        layer = keras.layers.Dense(1, use_bias=False, kernel_initializer="ones")
+        model = keras.Sequential([keras.Input((1,)), layer])
+        plain = keras.optimizers.SGD(0.1, gradient_accumulation_steps=3)
+        optimizer = hvd.DistributedOptimizer(plain, backward_passes_per_step=2)
+        model.compile(optimizer, loss=lambda _, out: out, run_eagerly=eagerly)
+        values = []
+        for number in range(1, 13):
+            row = np.array([[number * (1.0 + hvd.rank())]], "float32")
+            model.train_on_batch(row, row)
+            values.append(model.get_weights()[0].item())
+        rows.append((values, int(optimizer.iterations)))
+    return rows
+
+
+def right_twice():
+    """The weights after each pass: by the mean over ranks, 1.5 times the number, and over three."""
+    first, second = (0.1 * 1.5 * sum(numbers) / 3 for numbers in (range(1, 7), range(7, 13)))
+    return [1.0] * 5 + [1.0 - first] * 6 + [1.0 - first - second]
+
+
+def test_keras_accumulates_what_was_accumulated_before_it_was_sent(said):
+    for values, iterations in (each for rows in said["accumulated_twice"] for each in rows):
+        assert values == pytest.approx(right_twice(), abs=1e-6)
+        assert iterations == 2
+
+
 def lookups(rank):
     return np.array([[0, 3, 3, 7], [5, 3, 0, 1]][rank])
 
