@@ -16,7 +16,6 @@ from hvdtune.core.rank.variants import reordered
 from hvdtune.keras import callbacks, collectives, elastic, optimizer
 from hvdtune.keras.backend import compression_of
 from hvdtune.keras.broadcast import broadcast_global_variables, broadcast_variables
-from hvdtune.keras.collectives import *
 from hvdtune.keras.optimizer import PartialDistributedOptimizer, load_model_of
 from hvdtune.recording import start_timeline, stop_timeline
 
@@ -39,6 +38,10 @@ __all__ = [
 ]
 
 Compression = compression_of(keras)
+allgather, broadcast, reducescatter = (
+    collectives.on_tensors(function, keras.ops.convert_to_tensor)
+    for function in (collectives.allgather, collectives.broadcast, collectives.reducescatter)
+)
 load_model = load_model_of(keras)
 # Horovod has the arguments in another order here than for tf.keras.
 DistributedOptimizer = reordered(
@@ -58,7 +61,7 @@ def allreduce(
     op: ReduceOp | int | None = None,
     compression: Any = NoneCompressor,
 ) -> Any:
-    """Combines a number or an array over all ranks; returns an array of NumPy, or its number.
+    """Combines a number, an array or a tensor over all ranks; returns a tensor of the backend.
 
     Args:
         average: False is hvd.Sum; `op` supersedes it.
@@ -66,4 +69,5 @@ def allreduce(
         compression: does nothing: values are sent as they are.
     """
     chosen = op if op is not None or average else ReduceOp.SUM
-    return collectives.allreduce(value, name, None, prescale_factor, postscale_factor, chosen)
+    run = collectives.on_tensors(collectives.allreduce, keras.ops.convert_to_tensor)
+    return run(value, name, None, prescale_factor, postscale_factor, chosen)

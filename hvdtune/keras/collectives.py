@@ -1,8 +1,13 @@
-"""Numbers and arrays over all ranks, as scripts of Keras want them: computed at once."""
+"""Collectives on numbers, arrays and tensors for scripts of Keras, computed at once.
+
+The functions here take and return arrays of NumPy. `on_tensors` makes of them what the packages of
+both Keras have.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -18,8 +23,26 @@ from hvdtune.core.rank.collectives import (
 )
 from hvdtune.core.rank.compression import NoneCompressor
 from hvdtune.core.rank.numpy_adapter import ADAPTER
+from hvdtune.core.rank.variants import Function
+from hvdtune.keras.broadcast import array_of
 
 __all__ = ["allgather", "broadcast", "reducescatter"]  # the two packages differ in allreduce
+
+
+def on_tensors(function: Function, convert: Callable[[Any], Any]) -> Function:
+    """Return the function with its value and its result made tensors by `convert`.
+
+    In a graph, where a tensor has no value yet, it is the function itself.
+    """
+
+    @functools.wraps(function)
+    def call(value: Any, *arguments: Any, **options: Any) -> Any:
+        tensor = convert(value)
+        if not hasattr(tensor, "numpy"):
+            return function(value, *arguments, **options)
+        return convert(np.asarray(function(array_of(tensor), *arguments, **options)))
+
+    return call
 
 
 def allreduce(
@@ -31,26 +54,26 @@ def allreduce(
     op: ReduceOp | int | None = None,
     compression: Any = NoneCompressor,
 ) -> Any:
-    """Combines a number or an array over all ranks; returns an array of NumPy, or its number.
+    """Combines a number, an array or a tensor over all ranks.
 
     Args:
         average: superseded by `op`: True is hvd.Average, False hvd.Sum.
         op: hvd.Average (the default), Sum, Min, Max, Product or Adasum.
         compression: does nothing: values are sent as they are.
     """
-    chosen = chosen_op(op, average, stacklevel=3)
+    chosen = chosen_op(op, average, stacklevel=4)
     reduction = Reduction(chosen, prescale_factor, postscale_factor)
     return complete(_start_allreduce(value, name, reduction))[()]
 
 
 def allgather(value: Any, name: str | None = None) -> Any:
-    """Joins the ranks' arrays along the first dimension; returns an array of NumPy."""
+    """Joins the ranks' arrays or tensors along the first dimension."""
     rows = [np.asarray(value)]
     return complete(collectives.allgather_async(ADAPTER, rows, name, grouped=False))
 
 
 def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
-    """Returns the root's number or array on every rank, as an array of NumPy, or its number."""
+    """Returns the root's number, array or tensor on every rank."""
     array = np.array(value)
     handle = collectives.broadcast_async(ADAPTER, array, array, root_rank, name)
     return complete(handle)[()]
@@ -59,8 +82,8 @@ def broadcast(value: Any, root_rank: int, name: str | None = None) -> Any:
 def reducescatter(
     value: Any, name: str | None = None, op: ReduceOp | int = ReduceOp.AVERAGE
 ) -> Any:
-    """Combines an array over all ranks; returns this rank's rows of it, an array of NumPy."""
-    reduction = Reduction(chosen_op(op, None, stacklevel=3))
+    """Combines an array or a tensor over all ranks; returns this rank's rows of it."""
+    reduction = Reduction(chosen_op(op, None, stacklevel=4))
     rows = [np.asarray(value)]
     handle = collectives.reducescatter_async(ADAPTER, rows, name, reduction, grouped=False)
     return complete(handle)

@@ -1,6 +1,7 @@
 """DistributedOptimizer in `fit` trains as one process does on the joined batch."""
 
 import pickle
+from contextlib import nullcontext
 from functools import cache
 
 import keras
@@ -229,6 +230,50 @@ def test_keras_accumulates_what_was_accumulated_before_it_was_sent(said):
     for values, iterations in (each for rows in said["accumulated_twice"] for each in rows):
         assert values == pytest.approx(right_twice(), abs=1e-6)
         assert iterations == 2
+
+
+@bodies
+def on_tensors():
+    """Each function on what scripts give it: results and their types, as lists and names."""
+    import hvdtune.tensorflow.keras as tf_hvd
+
+    packages = [hvd, tf_hvd] if keras.backend.backend() == "tensorflow" else [hvd]
+    own, found = 1 + hvd.rank(), []
+    for package in packages:
+        ones = np.full((2, 2), own, "float64")
+        for result in (
+            package.allreduce(own * 1.0),
+            package.allreduce(ones, op=hvd.Sum),
+            package.allreduce(keras.ops.convert_to_tensor(ones)),
+            package.allgather(ones[:own]),
+            package.broadcast(own, 1, name="number"),
+            package.broadcast(keras.Variable(ones), root_rank=1, name="variable"),
+            package.reducescatter(ones, op=hvd.Sum),
+        ):
+            assert keras.ops.is_tensor(result)
+            found.append((result.numpy().tolist(), str(result.numpy().dtype)))
+        with (
+            pytest.warns(DeprecationWarning, match="average=")
+            if package is tf_hvd
+            else nullcontext()
+        ):
+            package.allreduce(1.0, average=False)
+    return found
+
+
+RIGHT_ON_TENSORS = [
+    (1.5, "float32"),
+    ([[3.0, 3.0]] * 2, "float64"),
+    ([[1.5, 1.5]] * 2, "float64"),
+    ([[1.0, 1.0], [2.0, 2.0], [2.0, 2.0]], "float64"),
+    (2, "int32"),
+    ([[2.0, 2.0]] * 2, "float64"),
+    ([[3.0, 3.0]], "float64"),
+]
+
+
+def test_results_are_tensors_of_the_backend(said):
+    assert said["on_tensors"] == [RIGHT_ON_TENSORS * 2] * 2
 
 
 def lookups(rank):

@@ -22,6 +22,7 @@ def compare():
         found[name] = getattr(bodies, name)()
     for values, iterations in bodies.accumulated_twice():
         assert iterations == 2 and values == pytest.approx(bodies.right_twice(), abs=1e-6)
+    assert bodies.on_tensors() == bodies.RIGHT_ON_TENSORS
     plain, weight = keras.optimizers.SGD(), keras.Variable(np.ones(2, "float32"))
     with pytest.raises(UsageError, match="is a number of at least 0 or a list of lists"):
         hvd.DistributedOptimizer(plain, groups=-1)

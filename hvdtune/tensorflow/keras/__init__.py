@@ -10,8 +10,6 @@ from hvdtune.core.rank.basics import *
 from hvdtune.core.rank.objects import allgather_object, broadcast_object
 from hvdtune.keras import collectives
 from hvdtune.keras.broadcast import broadcast_global_variables
-from hvdtune.keras.collectives import *
-from hvdtune.keras.collectives import allreduce
 from hvdtune.keras.optimizer import DistributedOptimizer, load_model_of
 from hvdtune.recording import start_timeline, stop_timeline
 from hvdtune.tensorflow.broadcast import broadcast_variables
@@ -36,3 +34,12 @@ __all__ = [
 ]
 
 load_model = load_model_of(tf.keras)
+allreduce, allgather, broadcast, reducescatter = (
+    collectives.on_tensors(function, tf.convert_to_tensor)
+    for function in (
+        collectives.allreduce,
+        collectives.allgather,
+        collectives.broadcast,
+        collectives.reducescatter,
+    )
+)
