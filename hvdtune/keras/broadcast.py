@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hvdtune.core.gradients.keras_variables import state_on_rank
 from hvdtune.core.rank import runtime
 from hvdtune.core.rank.objects import broadcast_arrays
 from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
@@ -16,13 +17,17 @@ from hvdtune.errors import UsageError
 def broadcast_variables(
     variables: Sequence[Any], root_rank: int, process_set: ProcessSet = global_process_set
 ) -> None:
-    """Overwrites variables of Keras with the root's, as many in the same order on all ranks."""
-    arrays = [array_of(variable) for variable in variables]
+    """Overwrites variables of Keras with the root's, as many in the same order on all ranks.
+
+    Generators of random numbers get a seed of this rank's own, see
+    hvdtune.core.gradients.keras_variables.
+    """
+    arrays, rank = [array_of(variable) for variable in variables], runtime.rank()
     for variable, value in zip(
         variables, broadcast_arrays(arrays, root_rank, process_set), strict=True
     ):
-        if runtime.rank() != root_rank:
-            variable.assign(value)
+        if rank != root_rank:
+            variable.assign(state_on_rank(variable.name, value, rank))
 
 
 def training_variables(model: Any, optimizer: Any = None) -> list[Any]:

@@ -21,6 +21,7 @@ class BroadcastPart:
 
     Where a rank's optimizer is not built then, all ranks give its state after the first batch, and
     where a rank's model is not, the weights, too. Use it before callbacks that look at weights.
+    Generators of random layers get a seed of each rank's own that follows from the root's.
 
     Args:
         root_rank: whose they are.

@@ -12,14 +12,13 @@ import numpy as np
 from hvdtune.core.elastic import loop
 from hvdtune.core.elastic.randomness import dealt_seed, first_seed
 from hvdtune.core.elastic.state import ObjectState, check_names
+from hvdtune.core.gradients.keras_variables import SEED_STATE
 from hvdtune.core.rank import runtime
 from hvdtune.core.rank.objects import broadcast_object
 from hvdtune.errors import CollectiveError, UsageError
 from hvdtune.keras.broadcast import array_of, broadcast_variables, training_variables
 
 T = TypeVar("T")
-
-_SEED_STATE: Final = "seed_generator_state"  # what Keras 3 calls a layer's generator
 
 
 class VariablesState(ObjectState):
@@ -143,7 +142,7 @@ class KerasState(VariablesState):
 
 
 def _is_generator(variable: Any) -> bool:
-    return getattr(variable, "name", "") == _SEED_STATE
+    return getattr(variable, "name", "") == SEED_STATE
 
 
 def _build(optimizer: Any, model: Any) -> None:

@@ -55,8 +55,8 @@ def DistributedOptimizer(
         op: Average or Sum.
         backward_passes_per_step: passes whose gradients are added up locally before they are sent
             and applied; the optimizer's `iterations` counts each. The optimizer may have
-            `gradient_accumulation_steps`, too: Keras then takes the mean of so many of these sums,
-            and `iterations` counts its updates.
+            `gradient_accumulation_steps`, too: Keras then takes the mean of these sums over its
+            steps, and `iterations` counts its updates.
         average_aggregated_gradients: what is sent is the mean of the passes, not the sum.
         num_groups: deprecated; `groups` as a number.
         groups: gradients that are one operation: a list of lists of variables, or how many groups

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from hvdtune.core.gradients.keras_variables import state_on_rank
 from hvdtune.core.rank import runtime
 from hvdtune.core.rank.numpy_adapter import DTYPES
 from hvdtune.core.rank.objects import broadcast_arrays
@@ -25,6 +26,9 @@ def broadcast_variables(
     inplace: bool = False,
 ) -> Any:
     """Overwrites every rank's variables with the root's.
+
+    Generators of random numbers, those of Keras's layers and tf.random.Generator, get a seed of
+    this rank's own that follows from the root's.
 
     Args:
         variables: of TensorFlow or Keras, as many in the same order on all ranks.
@@ -48,9 +52,11 @@ def broadcast_variables(
     if not tf.executing_eagerly():
         return tf.group(*broadcast_(rows, root_rank, None, process_set))
     arrays = [_array(variable) for variable in rows]  # all of them before any is sent
+    rank = runtime.rank()
     for variable, value in zip(rows, broadcast_arrays(arrays, root_rank, process_set), strict=True):
-        if runtime.rank() != root_rank:
-            variable.assign(value.reshape(variable.shape))
+        if rank != root_rank:
+            shaped = value.reshape(variable.shape)
+            variable.assign(state_on_rank(variable.name, shaped, rank))
     return None
 
 

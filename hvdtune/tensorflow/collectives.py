@@ -20,6 +20,8 @@ from typing import Any, Final
 
 import tensorflow as tf
 
+from hvdtune.core.gradients.keras_variables import is_generator, state_on_rank
+from hvdtune.core.rank import runtime
 from hvdtune.core.rank.basics import Average, Sum
 from hvdtune.core.rank.collective_spec import (
     ALLGATHER,
@@ -235,6 +237,8 @@ def broadcast_(
 ) -> list[Any]:
     """Overwrites variables with the root's, as many in the same order on all ranks.
 
+    Generators of random numbers get a seed of this rank's own, as by `broadcast_variables`.
+
     Returns:
         The variables; inside a graph of TensorFlow 1, what has to be run for it.
     """
@@ -243,9 +247,24 @@ def broadcast_(
         label = f"{scoped(name, False) or 'variables'}.{number}"
         sent += operations.run(BROADCAST, [_tensor(variable)], root_rank, label, process_set)
     return [
-        variable.assign(value) if value is not None else variable
+        variable.assign(_on_this_rank(variable.name, value, root_rank))
+        if value is not None
+        else variable
         for variable, value in zip(variables, sent, strict=True)
     ]
+
+
+def _on_this_rank(name: str, value: Tensor, root_rank: int) -> Tensor:
+    """Return what this rank takes from the root's value, when the graph runs."""
+    if not is_generator(name):
+        return value
+
+    def own(state: Any) -> Any:
+        rank = runtime.rank()
+        return state if rank == root_rank else state_on_rank(name, state, rank)
+
+    taken = tf.numpy_function(own, [value], value.dtype)
+    return tf.ensure_shape(taken, value.shape)
 
 
 @public

@@ -10,6 +10,7 @@ import tensorflow as tf
 from hvdtune.core.elastic.parts import PerRank
 from hvdtune.core.elastic.samples import SampleLedger, read_audit
 from hvdtune.core.elastic.state import ObjectState, State
+from hvdtune.core.gradients.keras_variables import state_on_rank
 from hvdtune.core.rank import runtime
 from hvdtune.core.rank.objects import broadcast_arrays
 from hvdtune.errors import UsageError
@@ -95,10 +96,10 @@ class TensorFlowState(VariablesState):
         if self._session() is None:
             super().send()
             return
-        rows = self.kept_variables()
+        rows, rank = self.kept_variables(), runtime.rank()
         for variable, value in zip(rows, broadcast_arrays(self.read(rows), 0), strict=True):
-            if runtime.rank() != 0:
-                self.write(variable, value)
+            if rank != 0:
+                self.write(variable, state_on_rank(variable.name, value, rank))
 
     def seed_framework(self, number: int) -> None:
         tf.random.set_seed(number)

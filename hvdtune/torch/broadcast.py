@@ -8,6 +8,7 @@ from typing import Any
 
 import torch
 
+from hvdtune.core.gradients.keras_variables import is_generator, state_on_rank
 from hvdtune.core.rank import runtime
 from hvdtune.core.rank.collective_spec import ALLREDUCE
 from hvdtune.core.rank.collectives import ReduceOp, Reduction, Scope, complete, synchronize
@@ -25,7 +26,8 @@ def broadcast_parameters(
 ) -> None:
     """Overwrites every rank's parameters with the root's.
 
-    Tensors may be of any dtype and layout in memory. Gradients are not touched.
+    Tensors may be of any dtype and layout in memory. Gradients are not touched. The generators of
+    layers of Keras on torch get seeds of this rank's own; torch's own generators are not sent.
 
     Args:
         params: `model.state_dict()`, `model.named_parameters()` or a list of tensors: the same
@@ -42,11 +44,21 @@ def broadcast_parameters(
             packed = whole.resolve_conj().resolve_neg().contiguous()
             sent = packed if packed.dtype in DTYPES else packed.reshape(-1).view(torch.uint8)
             handle = broadcast_async_(sent, root_rank, f"parameters.{name}", process_set)
-            targets.append((whole, packed, handle))
-        for whole, packed, handle in targets:
+            targets.append((name, whole, packed, handle))
+        for _, whole, packed, handle in targets:
             synchronize(handle)
             if packed.data_ptr() != whole.data_ptr():
                 whole.copy_(packed)
+    if runtime.rank() != root_rank:
+        _reseed([(name, whole) for name, whole, *_ in targets if is_generator(name)])
+
+
+def _reseed(generators: Iterable[tuple[str, torch.Tensor]]) -> None:
+    """Give generators of Keras's layers, which have the root's state, seeds of this rank's own."""
+    # Keras's state_dict has a tensor under two names.
+    for name, state in {state.data_ptr(): (name, state) for name, state in generators}.values():
+        own = state_on_rank(name, state.cpu().numpy(), runtime.rank())
+        state.copy_(torch.from_numpy(own))
 
 
 def _named(params: Mapping[str, Any] | Iterable[Any]) -> list[tuple[str, torch.Tensor]]:

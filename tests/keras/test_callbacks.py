@@ -115,6 +115,64 @@ def test_a_registered_variable_is_not_overwritten(said):
     assert here and there and own == root_s
 
 
+class Draw(keras.callbacks.Callback):
+    """Notes what random layers and their generators are before each epoch but the first."""
+
+    def __init__(self):
+        super().__init__()
+        self.seen = []
+
+    def on_epoch_begin(self, epoch, logs=None):
+        if epoch > 0:
+            states = [layer.seed_generator.state for layer in self.model.layers[:2]]
+            numbers = [state.numpy().tolist() for state in states]
+            ones = np.ones((1, 32), "float32")
+            drawn = [np.array(layer(ones, training=True)) for layer in self.model.layers[:2]]
+            for state, values in zip(states, numbers, strict=True):
+                state.assign(values)
+            self.seen.append((numbers, [values.tolist() for values in drawn]))
+
+
+@bodies
+def random_layers():
+    """Every rank seeds alike, as scripts do, and trains twice; one generator is local then."""
+    keras.utils.set_random_seed(0)
+    layers = [keras.layers.Dropout(0.5), keras.layers.GaussianNoise(1.0), keras.layers.Dense(1)]
+    model = keras.Sequential([keras.Input((32,)), *layers])
+    model.compile(hvd.DistributedOptimizer(keras.optimizers.SGD(0.1)), "mse")
+    local = layers[1].seed_generator.state
+    rows = {"before": [layer.seed_generator.state.numpy().tolist() for layer in layers[:2]]}
+    for name, own in {"first": [], "again": [local]}.items():
+        draw, before = Draw(), local.numpy().tolist()
+        send = hvd.callbacks.BroadcastGlobalVariablesCallback(0, local_variables=own)
+        inputs = np.ones((4, 32), "float32")
+        model.fit(inputs, inputs[:, :1], 2, epochs=2, verbose=0, callbacks=[send, draw])
+        rows[name] = draw.seen[0]
+        rows[name, "local"] = before[0], local.numpy().tolist()[0]
+    rows["weights"] = [weight.numpy().tolist() for weight in layers[2].variables]
+    return rows
+
+
+def test_random_layers_differ_between_ranks_and_weights_do_not(said):
+    here, there = said["random_layers"]
+    assert here["before"] == there["before"] and here["weights"] == there["weights"]
+    for layer in (0, 1):
+        (states, drawn), (others, other) = here["first"], there["first"]
+        assert drawn[layer] != other[layer]
+        # The root's seeds are what they were, and all ranks have used theirs as often.
+        assert states[layer] == [here["before"][layer][0], 2]
+        assert others[layer][0] != states[layer][0] and others[layer][1] == 2
+        # The second training draws on with the same seeds.
+        for rows in (here, there):
+            assert rows["again"][0][layer] == [rows["first"][0][layer][0], 6]
+
+
+def test_a_local_generator_stays(said):
+    for rows in said["random_layers"]:
+        before, after = rows["again", "local"]
+        assert before == after
+
+
 @bodies
 def averaged():
     model = make_model(keras.optimizers.SGD(0.0), wrap=lambda optimizer: optimizer)

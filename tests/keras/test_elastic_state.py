@@ -78,6 +78,21 @@ def test_every_rank_has_other_numbers_in_its_layers():
     assert run(generators, 2, 7) == [first, second]
 
 
+def sent():
+    keras.utils.set_random_seed(0)
+    state = training()
+    before = [value.tolist() for value in values(state)]
+    state.sync()
+    return before, [value.tolist() for value in values(state)]
+
+
+def test_a_state_that_is_sent_leaves_each_rank_other_numbers():
+    (before, here), (other, there) = run(sent, 2, tensorflow=True)
+    assert before == other == here
+    differ = [one != two for one, two in zip(here, there, strict=True)]
+    assert [number for number, yes in enumerate(differ) if yes] == [2]  # Dropout's generator
+
+
 def test_a_model_without_variables_is_refused():
     with pytest.raises(UsageError, match="the model has no variables yet"):
         hvd.elastic.KerasState(keras.Sequential([keras.layers.Dense(1)]))

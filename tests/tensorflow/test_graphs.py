@@ -5,6 +5,7 @@ import os
 import signal
 import threading
 import time
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -162,6 +163,44 @@ def variables():
     hvd.broadcast_variables(first, root_rank=0)
     hvd.broadcast_(second, root_rank=0, name="second")
     return inside, [variable.numpy().tolist() for variable in first + second]
+
+
+def sends(how):
+    """Generators of equal seeds and a weight on every rank, sent by rank 1."""
+    import keras
+
+    with tf.Graph().as_default() if how == "session" else nullcontext():
+        generators = [tf.random.Generator.from_seed(5) for _ in range(2)]
+        weight = tf.Variable(1.0 + hvd.rank())
+        rows = [*(each.state for each in generators), weight]
+        if how == "session":
+            with tf.compat.v1.Session() as session:
+                session.run(tf.compat.v1.global_variables_initializer())
+                session.run(hvd.broadcast_global_variables(1))
+                return [session.run(row).tolist() for row in tf.compat.v1.global_variables()]
+        rows.append(keras.random.SeedGenerator(5).state)
+
+        def send():
+            (hvd.broadcast_ if how == "in place" else hvd.broadcast_variables)(rows, 1)
+
+        (tf.function(send) if how == "function" else send)()
+        return [row.numpy().tolist() for row in rows]
+
+
+@bodies
+def generators():
+    return {how: sends(how) for how in ("eager", "function", "in place", "session")}
+
+
+@pytest.mark.parametrize("how", ["eager", "function", "in place", "session"])
+def test_ranks_get_seeds_of_their_own_by_a_broadcast(said, how):
+    (first, second, weight, *keras_s), root_s = (rows[how] for rows in said["generators"])
+    assert weight == root_s[2] == 2.0
+    assert first[:2] == root_s[0][:2] and first[2] != root_s[0][2]
+    assert root_s == said["generators"][1]["eager"][: len(root_s)]
+    assert first == second == said["generators"][0]["eager"][0]
+    for own, other in zip(keras_s, root_s[3:], strict=True):
+        assert other == [5, 0] and own[0] != 5 and own[1] == 0
 
 
 @bodies

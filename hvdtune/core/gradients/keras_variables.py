@@ -1,14 +1,21 @@
-"""What the variables of Keras are called on all ranks, for the packages of both its backends."""
+"""Names and values of Keras's variables on all ranks, for the packages of both its backends."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
+import numpy as np
+import numpy.typing as npt
+
 from hvdtune.errors import UsageError
 
 COMBINER: Final = "_hvdtune_combiner"  # what combines gradients, as an attribute of an optimizer
+SEED_STATE: Final = "seed_generator_state"  # a generator of Keras 3: its seed and count of uses
+# The position of the seed in variables of these names; the second is that of tf.random.Generator.
+_SEED_POSITIONS: Final = {SEED_STATE: 0, "StateVar": -1}
 
 
 def distinct(names: Sequence[str]) -> list[str]:
@@ -51,3 +58,37 @@ def variables_of(layers: Any) -> list[Any]:
             raise UsageError(f"local_layers has {layer!r:.80}, which is not a Keras layer")
         found += layer.trainable_weights
     return found
+
+
+def state_on_rank(name: str, state: npt.NDArray[Any], rank: int) -> npt.NDArray[Any]:
+    """Return the values that another rank than the root takes from a broadcast of the root's.
+
+    Ranks whose generators of random numbers are equal drop out the same units. So the state of a
+    generator gets a seed of this rank, which follows from the root's; the count of uses stays.
+    Other variables keep their values.
+
+    Args:
+        name: the variable's name or path.
+        state: the root's values.
+        rank: this process's rank in the job.
+    """
+    position = _SEED_POSITIONS.get(_last_part(name))
+    if position is None or state.ndim != 1 or state.size < 2 or state.dtype.kind not in "iu":
+        return state
+    own = state.copy()
+    # Keras takes seeds of 32 bits, whatever the variable holds.
+    kind = np.uint32 if position == 0 else np.uint64
+    text = f"rank {rank} of {state[position]}".encode()
+    digest = hashlib.blake2b(text, digest_size=np.dtype(kind).itemsize).digest()
+    own[position] = np.frombuffer(digest, kind)[0].astype(state.dtype)
+    return own
+
+
+def is_generator(name: str) -> bool:
+    """Return whether the variable of this name or path is the state of a generator."""
+    return _last_part(name) in _SEED_POSITIONS
+
+
+def _last_part(name: str) -> str:
+    """Return the last part of a path of Keras, torch or TensorFlow: `b` of `a/b:0` or `a/b_1:0`."""
+    return re.sub(r"_\d+$", "", re.split(r"[/.]", name.partition(":")[0])[-1])
