@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
@@ -34,6 +36,8 @@ def check(process_sets: Sequence[ProcessSet], size: int) -> None:
     """Raises UsageError for sets that a job of `size` ranks cannot have."""
     seen: list[list[int]] = [list(range(size))]
     for process_set in process_sets:
+        if process_set.mpi_comm is not None:
+            continue  # its ranks are known when there is a job
         ranks = process_set.ranks or []
         for rank in ranks:
             if not 0 <= rank < size:
@@ -46,30 +50,117 @@ def check(process_sets: Sequence[ProcessSet], size: int) -> None:
 
 
 def register(process_sets: Sequence[ProcessSet]) -> None:
-    """Registers the sets, when all ranks have said that they are given the same.
+    """Registers the sets, when all ranks were given the same.
+
+    Communicators may differ: then all ranks register the sets of all of them.
 
     Raises:
         UsageError: this rank was given a set that cannot be.
         MismatchError: other ranks were given other sets.
     """
-    own = [process_set.ranks or [] for process_set in process_sets]
-    said = _said_by_all(own)
-    check(process_sets, len(said))
-    for rank, other in enumerate(said):
-        if other != own:
+    by_rank = _gathered(_GivenSets.of(process_sets))
+    check(process_sets, len(by_rank))
+    own = by_rank[PROCESS.told("rank")]
+    for rank, other in enumerate(by_rank):
+        if other.lists() != own.lists():
             raise MismatchError(
-                f"{_WHAT} differs between ranks: rank {PROCESS.told('rank')} was given {own}, "
-                f"rank {rank} {other}; every rank gives the same, in the same order",
+                f"{_WHAT} differs between ranks: rank {PROCESS.told('rank')} was given "
+                f"{own.lists()}, rank {rank} {other.lists()}; every rank gives the same, in the "
+                "same order",
                 rank,
             )
-    for process_set in process_sets:
-        add_process_set(process_set)
+    groups = _groups(by_rank)
+    numbers = {tuple(range(len(by_rank))): 0}
+    for position, process_set in enumerate(process_sets):
+        if process_set.mpi_comm is None:
+            add_process_set(process_set)
+            numbers[tuple(process_set.ranks or [])] = process_set.process_set_id or 0
+            continue
+        for members in sorted({group[position] for group in groups}):
+            # Communicators of all ranks, or of the same ones, are common where a script splits by
+            # host.
+            if members not in numbers:
+                numbers[members] = add_process_set(members).process_set_id or 0
+        members = groups[PROCESS.told("rank")][position]
+        process_set._register(numbers[members], members)
 
 
-def _said_by_all(own: list[list[int]]) -> list[list[list[int]]]:
+@dataclass(frozen=True)
+class _GivenSets:
+    """The sets that one rank was given.
+
+    Attributes:
+        place: its rank in MPI.COMM_WORLD, -1 without communicators.
+        sets: of each set whether it is a communicator, and its ranks, which are those in
+            MPI.COMM_WORLD then.
+    """
+
+    place: int
+    sets: list[tuple[bool, list[int]]]
+
+    @classmethod
+    def of(cls, process_sets: Sequence[ProcessSet]) -> _GivenSets:
+        comms = [each.mpi_comm for each in process_sets if each.mpi_comm is not None]
+        if not comms:
+            return cls(-1, [(False, each.ranks or []) for each in process_sets])
+        # Calls that do not communicate: a communicator may have processes outside of the job.
+        world: Any = sys.modules["mpi4py.MPI"].COMM_WORLD
+        group = world.Get_group()
+        sets = [
+            (False, each.ranks or [])
+            if each.mpi_comm is None
+            else (True, list(each.mpi_comm.Get_group().Translate_ranks(None, group)))
+            for each in process_sets
+        ]
+        return cls(world.Get_rank(), sets)
+
+    def lists(self) -> list[Any]:
+        """Return what must be the same on all ranks: for a communicator, that it is one."""
+        return ["a communicator" if is_comm else ranks for is_comm, ranks in self.sets]
+
+
+def _groups(by_rank: Sequence[_GivenSets]) -> list[list[tuple[int, ...]]]:
+    """Return the ranks of every set of each rank, those of communicators as ranks of the job.
+
+    Raises:
+        UsageError: a communicator has a process outside of the job.
+        MismatchError: ranks of one communicator were given different ones at one position.
+    """
+    place = {given.place: rank for rank, given in enumerate(by_rank)}
+    groups: list[list[tuple[int, ...]]] = [[] for _ in by_rank]
+    for rank, given in enumerate(by_rank):
+        for is_comm, ranks in given.sets:
+            if is_comm and len(place) < len(by_rank):
+                raise UsageError(
+                    f"{_WHAT}: MPI did not start the {len(by_rank)} ranks of this job, so a "
+                    "communicator cannot have several of them. Start them with mpirun, or make "
+                    "process sets of ranks."
+                )
+            outside = [each for each in ranks if is_comm and each not in place]
+            if outside:
+                raise UsageError(
+                    f"{_WHAT}: the communicator of rank {rank} has processes outside of this job, "
+                    f"MPI's ranks {outside}. Use a communicator of ranks of the job."
+                )
+            job_s = sorted(place[each] for each in ranks) if is_comm else ranks
+            groups[rank].append(tuple(job_s))
+    for rank, sets in enumerate(groups):
+        for position, members in enumerate(sets):
+            for other in members if by_rank[rank].sets[position][0] else ():
+                if groups[other][position] != members:
+                    raise MismatchError(
+                        f"{_WHAT} differs between ranks: the communicator of rank {rank} has the "
+                        f"ranks {[*members]}, that of rank {other} {[*groups[other][position]]}; "
+                        "ranks of one communicator give it at the same position",
+                        other,
+                    )
+    return groups
+
+
+def _gathered(own: _GivenSets) -> list[_GivenSets]:
     from hvdtune.core import _native
 
-    line = np.frombuffer(json.dumps(own).encode() + b"\n", np.uint8)
+    line = np.frombuffer(json.dumps([own.place, own.sets]).encode() + b"\n", np.uint8)
     request = _native.Request(
         op="allgather", name="init.process_sets", tensors=[("uint8", [len(line)])]
     )
@@ -80,4 +171,5 @@ def _said_by_all(own: list[list[int]]) -> list[list[list[int]]]:
         return lines.tobytes()
 
     handle = handles.start(request, [line.ctypes.data], [0], [line], finish)
-    return [json.loads(text) for text in handles.complete(handle).splitlines()]
+    texts = handles.complete(handle).splitlines()
+    return [_GivenSets(place, sets) for place, sets in map(json.loads, texts)]

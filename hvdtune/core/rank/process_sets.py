@@ -8,46 +8,44 @@ that communicates takes `process_set=`.
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from hvdtune.core.rank import handles
 from hvdtune.core.rank.process import PROCESS
-from hvdtune.errors import UsageError
+from hvdtune.errors import UnsupportedError, UsageError
 
 
 class ProcessSet:
     """Some ranks of the job. `add_process_set` or `init` registers it, until then it is a plan.
 
     Args:
-        ranks_or_comm: numbers of ranks, in any order, each once.
+        ranks_or_comm: numbers of ranks, in any order, each once; or a communicator of mpi4py, which
+            `init` then turns into ranks, and which may be another one on each rank, as those that
+            Split makes.
 
     Attributes:
-        mpi_comm: None; kept for Horovod's users.
+        mpi_comm: the communicator, None for a set of ranks; of `global_process_set` the one that
+            `init` was given.
     """
 
     mpi_comm: Any = None
 
-    def __init__(self, ranks_or_comm: Iterable[int]) -> None:
-        if not isinstance(ranks_or_comm, Iterable):
-            raise UsageError("a process set is made of rank numbers: hvd.ProcessSet([0, 1])")
-        try:
-            self._ranks = sorted(operator.index(rank) for rank in ranks_or_comm)
-        except TypeError:
-            raise UsageError(
-                "a process set is made of rank numbers: hvd.ProcessSet([0, 1])"
-            ) from None
-        if not self._ranks:
-            raise UsageError("a process set needs at least one rank")
-        if len(set(self._ranks)) < len(self._ranks):
-            raise UsageError(f"a process set has each rank once, not {self._ranks}")
+    def __init__(self, ranks_or_comm: Iterable[int] | Any) -> None:
+        self._ranks: list[int] | None = None
+        if is_communicator(ranks_or_comm):
+            self.mpi_comm = _checked(ranks_or_comm)
+        else:
+            self._ranks = _sorted_ranks(ranks_or_comm)
         self._number: int | None = None
         self._generation = -1  # of the runtime that gave the number
 
     @property
     def ranks(self) -> list[int] | None:
-        """The ranks in it, ascending; None for the global process set before `init`."""
-        return list(self._ranks)
+        """The ranks in it, ascending; None before `init` for the global process set and for that of
+        a communicator."""
+        return None if self._ranks is None else list(self._ranks)
 
     @property
     def process_set_id(self) -> int | None:
@@ -79,10 +77,12 @@ class ProcessSet:
 
     def _members(self) -> Sequence[int]:
         id_of(self)
-        return self._ranks
+        return self._ranks or []
 
-    def _register(self, number: int | None) -> None:
+    def _register(self, number: int | None, ranks: Sequence[int] | None = None) -> None:
         self._number, self._generation = number, PROCESS.generation
+        if ranks is not None:
+            self._ranks = list(ranks)
 
     @classmethod
     def _registered(cls, number: int, ranks: Sequence[int]) -> ProcessSet:
@@ -91,7 +91,45 @@ class ProcessSet:
         return found
 
     def __repr__(self) -> str:
-        return f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks})"
+        return (
+            f"ProcessSet(process_set_id={self.process_set_id}, ranks={self.ranks}, "
+            f"mpi_comm={self.mpi_comm})"
+        )
+
+
+def is_communicator(value: object) -> bool:
+    """Return whether it is a communicator of mpi4py."""
+    mpi: Any = sys.modules.get("mpi4py.MPI")
+    return mpi is not None and isinstance(value, mpi.Comm)
+
+
+def _checked(comm: Any) -> Any:
+    mpi: Any = sys.modules["mpi4py.MPI"]
+    if comm == mpi.COMM_NULL:
+        raise UsageError(
+            "hvd.ProcessSet(MPI.COMM_NULL): this process is not in that communicator. Use a list "
+            "of ranks, the same on all ranks."
+        )
+    if not isinstance(comm, mpi.Intracomm):
+        raise UsageError(
+            f"hvd.ProcessSet takes an intracommunicator of mpi4py, not {type(comm).__name__}"
+        )
+    return comm
+
+
+def _sorted_ranks(given: object) -> list[int]:
+    advice = "hvd.ProcessSet takes rank numbers or a communicator of mpi4py: hvd.ProcessSet([0, 1])"
+    if not isinstance(given, Iterable):
+        raise UsageError(advice)
+    try:
+        ranks = sorted(operator.index(rank) for rank in given)
+    except TypeError:
+        raise UsageError(advice) from None
+    if not ranks:
+        raise UsageError("a process set needs at least one rank")
+    if len(set(ranks)) < len(ranks):
+        raise UsageError(f"a process set has each rank once, not {ranks}")
+    return ranks
 
 
 class _World(ProcessSet):
@@ -141,12 +179,18 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
 
     Raises:
         UsageError: it is registered already, there is one of these ranks, or no such rank.
+        UnsupportedError: it has a communicator.
         MismatchError: other ranks ask for another process set.
     """
     wanted = process_set if isinstance(process_set, ProcessSet) else ProcessSet(process_set)
     ranks = wanted.ranks or []
     if wanted.process_set_id is not None:
         raise UsageError(f"{wanted} is registered already")
+    if wanted.mpi_comm is not None:
+        raise UnsupportedError(
+            f"hvd.add_process_set({wanted}): give the process set to hvd.init(process_sets=[...]), "
+            "or make it of ranks, which are the same on all ranks"
+        )
     for number, members in PROCESS.native().process_sets().items():
         if list(members) == ranks:
             raise UsageError(f"a process set of the ranks {ranks} is registered already: {number}")

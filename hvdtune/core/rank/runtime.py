@@ -7,7 +7,12 @@ from typing import TYPE_CHECKING
 
 from hvdtune.core.rank import initial_sets
 from hvdtune.core.rank.process import PROCESS
-from hvdtune.core.rank.process_sets import ProcessSet, add_process_set
+from hvdtune.core.rank.process_sets import (
+    ProcessSet,
+    add_process_set,
+    global_process_set,
+    is_communicator,
+)
 from hvdtune.core.rank.spans import watch, watch_garbage
 from hvdtune.errors import CollectiveError
 
@@ -30,8 +35,8 @@ def init(
     Args:
         comm: under mpirun, who takes part: an mpi4py communicator, or a list of ranks of those that
             mpirun started (only the listed ones call); all of them by default.
-        process_sets: registered at once, the same on all ranks; "dynamic" is what Horovod needs for
-            adding sets later, which is always possible here.
+        process_sets: registered at once, the same on all ranks, except those of communicators;
+            "dynamic" is what Horovod needs for adding sets later, which is always possible here.
 
     Raises:
         RendezvousError: not every rank came within the start timeout.
@@ -48,6 +53,7 @@ def init(
             if process_set.process_set_id is None:
                 add_process_set(process_set)
         return
+    global_process_set.mpi_comm = comm if is_communicator(comm) else None
     if given:
         try:
             initial_sets.register(given)

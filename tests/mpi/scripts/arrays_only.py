@@ -9,6 +9,8 @@ from hvdtune.core.rank import collectives
 from hvdtune.core.rank.collectives import ReduceOp, Reduction
 from hvdtune.core.rank.collectives import synchronize as synchronize
 from hvdtune.core.rank.numpy_adapter import ADAPTER, Array
+from hvdtune.core.rank.process_sets import ProcessSet, global_process_set
+from hvdtune.core.rank.process_sets import add_process_set as add_process_set
 from hvdtune.core.rank.runtime import init as init
 from hvdtune.core.rank.runtime import rank as rank
 from hvdtune.core.rank.runtime import shutdown as shutdown
@@ -25,6 +27,7 @@ def summed(array: Array, name: str | None = None) -> Array:
     return synchronize(sum_async(array, name))
 
 
-def gathered(array: Array) -> Array:
-    (result,) = synchronize(collectives.allgather_async(ADAPTER, [array], None))
+def gathered(array: Array, process_set: ProcessSet = global_process_set) -> Array:
+    handle = collectives.allgather_async(ADAPTER, [array], None, process_set)
+    (result,) = synchronize(handle)
     return result
