@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from hvdtune.core.rank import runtime
+from hvdtune.core.rank.objects import allgather_object
 from hvdtune.errors import UsageError
 from hvdtune.keras.broadcast import broadcast_variables, training_variables
 from hvdtune.keras.collectives import mean_of, minimum_of
@@ -90,6 +91,9 @@ class MetricAveragePart:
 
     Args:
         device: does nothing.
+
+    Raises:
+        UsageError: at the end of an epoch, on all ranks: their metrics have different names.
     """
 
     def __init__(self, device: str = "") -> None:
@@ -97,8 +101,26 @@ class MetricAveragePart:
         self.device = device
 
     def on_epoch_end(self, epoch: int, logs: dict[str, Any] | None = None) -> None:
-        if logs and runtime.size() > 1:
-            logs.update(mean_of(logs))
+        if runtime.size() == 1:
+            return
+        own = logs if logs is not None else {}
+        _check_names(allgather_object(sorted(own), "metric.names"))
+        own.update(mean_of(own))
+
+
+def _check_names(by_rank: list[list[str]]) -> None:
+    """Raise UsageError where a rank lacks a metric, for which the others would wait."""
+    names = {name for own in by_rank for name in own}
+    ranks = {name: [rank for rank, own in enumerate(by_rank) if name in own] for name in names}
+    some = sorted(name for name, found in ranks.items() if len(found) < len(by_rank))
+    if some:
+        found = ranks[some[0]]
+        where = f"rank{'s' if len(found) > 1 else ''} {', '.join(map(str, found))}"
+        raise UsageError(
+            f"MetricAverageCallback: of {len(by_rank)} ranks only {where} reported "
+            f"{', '.join(name for name in some if ranks[name] == found)}. Pass the same metrics, "
+            "validation_data and validation_freq to fit() on every rank."
+        )
 
 
 class LearningRatePart:

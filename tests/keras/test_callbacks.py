@@ -181,6 +181,24 @@ def averaged():
     return [log["loss"] for log in before.logs], [log["loss"] for log in after.logs]
 
 
+@bodies
+def validated():
+    """Rank 0 alone validates."""
+    model = make_model(keras.optimizers.SGD(0.0), wrap=lambda optimizer: optimizer)
+    own = {"validation_data": (INPUTS, ANSWERS)} if hvd.rank() == 0 else {}
+    with pytest.raises(UsageError) as caught:
+        fit(model, [hvd.callbacks.MetricAverageCallback()], epochs=2, **own)
+    return str(caught.value)
+
+
+def test_validation_on_one_rank_is_refused_on_all(said):
+    for message in said["validated"]:
+        assert message == (
+            "MetricAverageCallback: of 2 ranks only rank 0 reported val_loss. Pass the same "
+            "metrics, validation_data and validation_freq to fit() on every rank."
+        )
+
+
 def test_metrics_are_the_mean_over_ranks(said):
     (here, mean), (there, other_mean) = said["averaged"]
     assert here != there
