@@ -2,12 +2,13 @@
 
 import contextlib
 import random
+import shlex
 import sqlite3
 import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 import optuna
 import sqlalchemy
@@ -72,7 +73,8 @@ def shown_url(url: sqlalchemy.URL | str) -> str:
 def open_storage(url: sqlalchemy.URL, *, create: bool = False) -> optuna.storages.RDBStorage:
     """Optuna's storage there; with `create` its tables are made where they are missing.
 
-    To be called within `as_study_error`. Raises StudyError when the file is missing.
+    To be called within `as_study_error`. Raises StudyError if the file is missing or has the tables
+    of another version of Optuna.
     """
     optuna.logging.set_verbosity(optuna.logging.WARNING)
     if url.get_backend_name() == "sqlite":
@@ -87,9 +89,27 @@ def open_storage(url: sqlalchemy.URL, *, create: bool = False) -> optuna.storage
             url.render_as_string(hide_password=False),
             engine_kwargs=_engine_options(url),
             skip_table_creation=not create,
+            skip_compatibility_check=True,
         )
 
-    return patiently(opened) if create else opened()
+    storage = patiently(opened) if create else opened()
+    try:
+        _check_schema(storage, url)
+    except BaseException:
+        close_storage(storage)
+        raise
+    return storage
+
+
+@contextlib.contextmanager
+def connected(url: sqlalchemy.URL) -> Iterator[sqlalchemy.Connection]:
+    """A connection to a database that may lack Optuna's tables."""
+    engine = sqlalchemy.create_engine(url, **_engine_options(url))
+    try:
+        with engine.connect() as connection:
+            yield connection
+    finally:
+        engine.dispose()
 
 
 def close_storage(storage: optuna.storages.RDBStorage) -> None:
@@ -133,15 +153,24 @@ def as_study_error(where: str | Path) -> Iterator[None]:
         optuna.exceptions.StorageInternalError,
     ) as error:
         raise StudyError(f"{where}: {_sentence(error)}") from error
-    except RuntimeError as error:
-        if "alembic" not in str(error) and "schema" not in str(error):
-            raise
-        raise StudyError(
-            f"{where}: its tables are of another version of Optuna than {optuna.__version__}"
-        ) from error
 
 
-def _engine_options(url: sqlalchemy.URL) -> dict[str, object]:
+def _check_schema(storage: optuna.storages.RDBStorage, url: sqlalchemy.URL) -> None:
+    found, needed = storage.get_current_version(), storage.get_head_version()
+    if found == needed:
+        return
+    if found in storage.get_all_versions():
+        place = url.render_as_string(hide_password=True)
+        advice = f"make a backup, then run: optuna storage upgrade --storage {shlex.quote(place)}"
+    else:
+        advice = "a newer Optuna made it; run: pip install --upgrade optuna"
+    raise StudyError(
+        f"{shown_url(url)} has Optuna's schema {found}, but Optuna {optuna.__version__} needs "
+        f"{needed}: {advice}"
+    )
+
+
+def _engine_options(url: sqlalchemy.URL) -> dict[str, Any]:
     if url.get_backend_name() == "sqlite":
         return {"connect_args": {"timeout": _BUSY_TIMEOUT_S}}
     return {

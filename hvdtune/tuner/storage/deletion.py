@@ -8,12 +8,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Final
 
-import optuna
 import sqlalchemy
+from sqlalchemy.orm import Session
 
 from hvdtune.errors import StudyError
 from hvdtune.tuner.storage.database import as_study_error, opened_storage, shown_url
 from hvdtune.tuner.storage.leases import LeaseTable
+from hvdtune.tuner.storage.ownership import find_locked, refuse_foreign_file
+from hvdtune.tuner.storage.study_reader import STUDY_FILE
 from hvdtune.tuner.storage.study_store import lock_study
 
 # Folder within the run's, and the names of a study's files there.
@@ -44,11 +46,12 @@ def own_files(folder: Path) -> list[Path]:
 def delete_run(folder: Path) -> list[Path]:
     """Deletes the study in a run folder, and the folder if nothing else is in it.
 
-    Returns what is left there. Raises StudyError when a tuner works there, or its job, or a file
-    cannot be deleted.
+    Returns the remaining files. Raises StudyError if a tuner or its job works there, if study.db
+    holds a study of another program, or if a file cannot be deleted.
     """
     with ExitStack() as stack:
         stack.callback(os.close, lock_study(folder))
+        refuse_foreign_file(folder / STUDY_FILE)
         run = folder / "run.json"
         if run.exists():
             file = stack.enter_context(run.open("rb"))
@@ -70,22 +73,27 @@ def delete_run(folder: Path) -> list[Path]:
 
 
 def delete_stored(url: sqlalchemy.URL, name: str) -> None:
-    """Deletes a study from a database. Raises StudyError when a tuner works on it."""
+    """Delete our study from a database.
+
+    Raises StudyError if there is no such study, another program made it, or a tuner works on it.
+    """
     where = shown_url(url)
     with as_study_error(where), opened_storage(url) as storage:
-        try:
-            study_id = storage.get_study_id_from_name(name)
-            if LeaseTable.has_tables(storage.engine):
-                leases = LeaseTable(storage.engine, study_id)
-                working = [tuner.name for tuner in leases.tuners() if tuner.alive]
+        engine = storage.engine
+        is_shared = LeaseTable.has_tables(engine)
+        # One transaction: the checks hold until the study is deleted.
+        with Session(engine) as session, session.begin():
+            study = find_locked(session, name, where)
+            if is_shared:
+                leases = LeaseTable(engine, int(study.study_id))
+                connection = session.connection()
+                working = [each.name for each in leases.tuners_in(connection) if each.alive]
                 if working:
                     raise StudyError(
                         f"{', '.join(working)} works on {name} in {where}: stop it first"
                     )
-                leases.remove()
-            optuna.delete_study(study_name=name, storage=storage)
-        except KeyError:
-            raise StudyError(f"{where} holds no study {name}") from None
+                leases.remove(connection)
+            session.delete(study)
 
 
 def _folders(folder: Path, place: str) -> Iterator[Path]:

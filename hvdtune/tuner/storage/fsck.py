@@ -19,6 +19,7 @@ from hvdtune.plural import counted
 from hvdtune.tuner.space.search_space import key_of
 from hvdtune.tuner.storage import repair
 from hvdtune.tuner.storage.database import file_url, parse_url
+from hvdtune.tuner.storage.ownership import foreign_in_file
 from hvdtune.tuner.storage.pair_log import Pair, pairs_of
 from hvdtune.tuner.storage.repair import searched_knobs
 from hvdtune.tuner.storage.shared_study import read_reference
@@ -111,6 +112,10 @@ def _of_file(
             yield StudyFault(
                 f"{STUDY_FILE} is missing", f"--repair makes it from {PAIRS_FILE}", rebuild
             )
+        return
+    others = foreign_in_file(path)
+    if others:
+        yield StudyFault(f"{STUDY_FILE} holds study {others[0]}, not made by hvdtune", _NEW_STUDY)
         return
     problem = _sqlite_problem(path)
     if problem is None:

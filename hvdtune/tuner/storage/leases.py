@@ -15,6 +15,7 @@ import sqlalchemy
 from sqlalchemy import Column, Float, Integer, String, Table, Text
 
 from hvdtune.tuner.storage.database import patiently
+from hvdtune.tuner.storage.ownership import lock_study_id
 from hvdtune.tuner.storage.pair_log import Pair, format_pair, parse_pair
 
 _METADATA: Final = sqlalchemy.MetaData()
@@ -109,6 +110,8 @@ class LeaseTable:
         """This process is that tuner, and alive."""
         process = psutil.Process()
         with self._engine.begin() as connection:
+            # `study delete` takes the same lock: it comes first, or finds this tuner.
+            lock_study_id(connection, self._study)
             connection.execute(TUNERS.delete().where(self._of(TUNERS, tuner)))
             connection.execute(
                 TUNERS.insert().values(
@@ -130,12 +133,16 @@ class LeaseTable:
             connection.execute(TUNERS.update().where(self._of(TUNERS, tuner)).values(values))
 
     def tuners(self) -> list[Tuner]:
-        """Everybody who has taken part, alive or not."""
+        """Return all tuners that have taken part, alive or not."""
+        with self._engine.connect() as connection:
+            return self.tuners_in(connection)
+
+    def tuners_in(self, connection: sqlalchemy.Connection) -> list[Tuner]:
+        """Return the same as `tuners`, within a transaction."""
         query = sqlalchemy.select(TUNERS, self._now().label("now")).where(
             TUNERS.c.study_id == self._study
         )
-        with self._engine.connect() as connection:
-            return [self._tuner(row) for row in connection.execute(query)]
+        return [self._tuner(row) for row in connection.execute(query)]
 
     def acquire(self, lease: Lease) -> Lease | None:
         """Take a lease; returns the lease of another tuner that holds the setting, if any."""
@@ -216,17 +223,14 @@ class LeaseTable:
         """Delete the rows of all tuners that are not alive."""
         for tuner in self.tuners():
             if not tuner.alive:
-                self._remove(tuner.id)
+                with self._engine.begin() as connection:
+                    for table in (LEASES, PAIRS, TUNERS):
+                        connection.execute(table.delete().where(self._of(table, tuner.id)))
 
-    def remove(self) -> None:
-        """Deletes all rows of this study."""
-        for tuner in self.tuners():
-            self._remove(tuner.id)
-
-    def _remove(self, tuner: str) -> None:
-        with self._engine.begin() as connection:
-            for table in (LEASES, PAIRS, TUNERS):
-                connection.execute(table.delete().where(self._of(table, tuner)))
+    def remove(self, connection: sqlalchemy.Connection) -> None:
+        """Delete all rows of this study, within a transaction."""
+        for table in (LEASES, PAIRS, TUNERS):
+            connection.execute(table.delete().where(table.c.study_id == self._study))
 
     def _of(self, table: Table, tuner: str) -> sqlalchemy.ColumnElement[bool]:
         return sqlalchemy.and_(table.c.study_id == self._study, table.c.tuner == tuner)

@@ -33,6 +33,7 @@ from hvdtune.tuner.stats.estimates import (
     pooled,
     to_percent,
 )
+from hvdtune.tuner.storage import ownership
 from hvdtune.tuner.storage.database import (
     as_study_error,
     file_url,
@@ -128,13 +129,10 @@ def rebuild(folder: Path, knobs: Sequence[Knob]) -> None:
         attributes = {**_attributes(folder, log.pairs, space), **old.attributes}
         _set_aside(path)
         with as_study_error(path), opened_storage(file_url(path), create=True) as storage:
-            study = optuna.create_study(
-                storage=storage,
-                study_name=STUDY_NAME,
-                directions=["maximize"] * (1 + len(further)),
-            )
+            study = ownership.open_or_create(storage, STUDY_NAME, 1 + len(further), str(path))
             for name, value in attributes.items():
-                study.set_user_attr(name, value)
+                if name != ownership.MARK:
+                    study.set_user_attr(name, value)
             study.add_trials(trials)
 
 
@@ -199,7 +197,7 @@ def open_study(url: sqlalchemy.URL, name: str) -> Iterator[optuna.Study]:
     where = str(url.database) if url.get_backend_name() == "sqlite" else shown_url(url)
     with as_study_error(where), opened_storage(url) as storage:
         try:
-            yield optuna.load_study(study_name=name, storage=storage)
+            yield ownership.load(storage, name, where)
         except KeyError:
             raise StudyError(f"{where} holds no study {name}") from None
 

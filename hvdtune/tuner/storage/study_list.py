@@ -12,6 +12,7 @@ import sqlalchemy
 
 from hvdtune.errors import StudyError, UsageError
 from hvdtune.tuner.storage.database import shown_url
+from hvdtune.tuner.storage.ownership import foreign_in_file
 from hvdtune.tuner.storage.pair_log import read_pairs
 from hvdtune.tuner.storage.shared_study import REFERENCE_FILE
 from hvdtune.tuner.storage.study_reader import (
@@ -19,6 +20,7 @@ from hvdtune.tuner.storage.study_reader import (
     STUDY_FILE,
     read_contents,
     read_study,
+    refuse_foreign,
     study_names,
     view_contents,
 )
@@ -127,8 +129,9 @@ class OpenStudy:
 
 
 def is_study(folder: Path) -> bool:
-    """Whether a study, or the beginning of one, is in the folder."""
-    return any((folder / name).is_file() for name in _MARKS)
+    """Check whether the folder holds a study of ours, or the beginning of one."""
+    found = [name for name in _MARKS if (folder / name).is_file()]
+    return bool(found) and not (found == [STUDY_FILE] and foreign_in_file(folder / STUDY_FILE))
 
 
 def run_places(parent: Path) -> list[StudyPlace]:
@@ -162,6 +165,7 @@ def find_place(name: str | None, parent: Path, url: sqlalchemy.URL | None) -> St
             raise UsageError(f"name the study: {shown_url(url)} holds {', '.join(names) or 'none'}")
         found = names[0] if name is None else name
         if found not in names:
+            refuse_foreign(url, found)
             raise UsageError(f"{shown_url(url)} holds no study {found}")
         return StudyPlace(found, url=url)
     if name is None:

@@ -8,14 +8,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import optuna
 import sqlalchemy
 from optuna.trial import FrozenTrial
 
 from hvdtune.errors import StudyError
 from hvdtune.tuner.stats.posterior import Belief
+from hvdtune.tuner.storage import ownership
 from hvdtune.tuner.storage.database import (
     as_study_error,
+    connected,
     file_url,
     opened_storage,
     parse_url,
@@ -96,18 +97,35 @@ def read_contents(url: sqlalchemy.URL, name: str, *, but: str = "") -> Contents:
 
 
 def study_names(url: sqlalchemy.URL) -> list[str]:
-    """The studies in a database, sorted. Raises StudyError when it cannot be read."""
+    """Return the names of our studies in a database, sorted.
+
+    Raises StudyError if the database cannot be read.
+    """
     with as_study_error(_where(url)), opened_storage(url) as storage:
-        if not sqlalchemy.inspect(storage.engine).has_table("studies"):
-            return []
-        return sorted(study.study_name for study in storage.get_all_studies())
+        return ownership.names(storage)[0]
+
+
+def refuse_foreign(url: sqlalchemy.URL, name: str) -> None:
+    """Raise StudyError if another program made the study of this name, or as `study_names`.
+
+    Changes nothing in the database; a missing SQLite file holds no studies.
+    """
+    if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
+        return
+    where = _where(url)
+    with as_study_error(where), connected(url) as connection:
+        if ownership.is_foreign(connection, name):
+            raise ownership.foreign(name, where)
 
 
 def _contents(url: sqlalchemy.URL, name: str, but: str) -> Contents:
     with opened_storage(url) as storage:
         try:
-            study = optuna.load_study(study_name=name, storage=storage)
+            study = ownership.load(storage, name, _where(url))
         except KeyError:
+            others = ownership.names(storage)[1]
+            if name == STUDY_NAME and others:
+                raise ownership.foreign(others[0], _where(url)) from None
             if name == STUDY_NAME:
                 return Contents((), {})  # its tuner was killed before it came to it
             raise StudyError(f"{_where(url)} holds no study {name}") from None

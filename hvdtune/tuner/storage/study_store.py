@@ -36,6 +36,7 @@ from hvdtune.tuner.storage.database import (
     shown_url,
 )
 from hvdtune.tuner.storage.leases import Lease, LeaseTable
+from hvdtune.tuner.storage.ownership import open_or_create, refuse_foreign_file
 from hvdtune.tuner.storage.pair_log import Pair, PairLog
 from hvdtune.tuner.storage.shared_study import (
     SharedPairLog,
@@ -48,6 +49,7 @@ from hvdtune.tuner.storage.study_reader import PAIRS_FILE as PAIRS_FILE
 from hvdtune.tuner.storage.study_reader import STUDY_FILE as STUDY_FILE
 from hvdtune.tuner.storage.study_reader import STUDY_NAME as STUDY_NAME
 from hvdtune.tuner.storage.study_reader import read_study as read_study
+from hvdtune.tuner.storage.study_reader import refuse_foreign
 from hvdtune.tuner.storage.trial import Further as Further
 from hvdtune.tuner.storage.trial import StudyView as StudyView
 from hvdtune.tuner.storage.trial import TrialOutcome as TrialOutcome
@@ -322,21 +324,18 @@ class StudyStore:
                 raise StudyError(
                     f"{self._run_dir} belongs to {reference}; name it again by HVDTUNE_STORAGE"
                 )
+            refuse_foreign_file(path)
             self._where = str(path)
             return file_url(path)
         if path.exists():
             raise StudyError(f"{path} is not a shared study; choose another run folder")
         url = parse_url(share.url)
         self._where = shown_url(url)
+        refuse_foreign(url, share.study)
         return url
 
     def _open(self, name: str, options: TuneOptions) -> optuna.Study:
-        study = optuna.create_study(
-            storage=self._storage,
-            study_name=name,
-            directions=["maximize"] * len(options.objectives),
-            load_if_exists=True,
-        )
+        study = open_or_create(self._storage, name, len(options.objectives), self._where)
         signature = " ".join([self.space.signature(), *options.objectives[1:]])
         first = options.objectives[0]
         known = study.user_attrs.get("space")
