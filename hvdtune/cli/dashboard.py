@@ -19,7 +19,7 @@ MOST_RUNS: Final = 8
 
 
 def address_options(function: Callable[..., Any]) -> Callable[..., Any]:
-    """Gives a command the options that say where the page is served."""
+    """Give a command the options for the address of the page."""
     for option in (
         click.option("--browser/--no-browser", default=True, help="Open a browser window."),
         click.option(
@@ -29,6 +29,12 @@ def address_options(function: Callable[..., Any]) -> Callable[..., Any]:
             help="Port to listen on; 0: any free one.",
         ),
         click.option("--host", default="127.0.0.1", help="Address to listen on."),
+        click.option(
+            "--prefix",
+            default="",
+            metavar="PATH|URL",
+            help="Path or URL at which a proxy serves the page.",
+        ),
     ):
         function = option(function)
     return function
@@ -59,9 +65,12 @@ def dashboard(
     host: str,
     port: int,
     browser: bool,
+    prefix: str,
 ) -> int:
     """Show runs, traces, studies and running jobs in a browser."""
-    return show(paths, host, port, browser=browser, attach=attach, link_gbps=link_gbps)
+    return show(
+        paths, host, port, browser=browser, attach=attach, link_gbps=link_gbps, prefix=prefix
+    )
 
 
 def show(
@@ -72,6 +81,7 @@ def show(
     browser: bool,
     attach: str | None = None,
     link_gbps: float | None = None,
+    prefix: str = "",
 ) -> int:
     """Serves until Ctrl-C. Without a path and a job: the newest runs below ./runs."""
     from hvdtune.dashboard.app import serve
@@ -92,6 +102,7 @@ def show(
             open_browser=browser,
             attached=job,
             link_gbps=link_gbps,
+            prefix=prefix,
         )
     return 0
 

@@ -150,11 +150,11 @@ timeline.add_command(why.report)
     "paths", nargs=-1, required=True, type=Path, metavar="PATH...", help="Traces or run folders."
 )
 @address_options
-def view(paths: tuple[Path, ...], *, host: str, port: int, browser: bool) -> int:
+def view(paths: tuple[Path, ...], *, host: str, port: int, browser: bool, prefix: str) -> int:
     """Open the dashboard on traces or run folders."""
     from hvdtune.cli.dashboard import show
 
-    return show(paths, host, port, browser=browser)
+    return show(paths, host, port, browser=browser, prefix=prefix)
 
 
 @timeline.command()

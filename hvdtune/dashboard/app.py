@@ -10,7 +10,7 @@ import webbrowser
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import unquote, urlsplit
 
 from dash import (
     ALL,
@@ -33,12 +33,12 @@ from hvdtune.dashboard.blocks import failure, nothing
 from hvdtune.dashboard.data import RunView, open_run
 from hvdtune.dashboard.drawings import FIGURES
 from hvdtune.dashboard.figures.theme import theme_of
-from hvdtune.dashboard.gate import guard, is_loopback
+from hvdtune.dashboard.gate import PublicAddress, guard, is_loopback
 from hvdtune.dashboard.live import Attached, Live
 from hvdtune.dashboard.pages import PAGES
 from hvdtune.dashboard.routes import add_routes
 from hvdtune.dashboard.runs import Runs
-from hvdtune.dashboard.server import Server, return_freed_memory
+from hvdtune.dashboard.server import Server, UnderPrefix, return_freed_memory
 from hvdtune.dashboard.shell import PageAddress, link, shell
 from hvdtune.errors import UsageError
 
@@ -53,15 +53,18 @@ def serve(
     open_browser: bool = True,
     attached: Attached | None = None,
     link_gbps: float | None = None,
+    prefix: str = "",
 ) -> None:
     """Show the runs at `paths`, and a job under way, in a browser until Ctrl-C.
 
     Each path is a trace file or a run's directory; port 0 picks a free one; `link_gbps` is what a
     link between hosts can carry, in 10^9 bit/s. The link with its token is printed, and handed to
     the browser when `open_browser` is set: on a machine shared with strangers, who can see a
-    browser's arguments, leave it off. Raises UsageError when a path holds no trace or the port is
-    taken, TraceFormatError when a file is no trace.
+    browser's arguments, leave it off. `prefix` is the path or the URL at which a proxy serves the
+    pages. Raises UsageError if a path holds no trace, the port is taken or the prefix is malformed,
+    TraceFormatError if a file is not a trace.
     """
+    public = PublicAddress.parse(prefix) if prefix else PublicAddress()
     if not paths and attached is None:
         raise UsageError("no trace to show: name a trace or a run folder")
     return_freed_memory()
@@ -75,11 +78,12 @@ def serve(
                 told = warning if warning.startswith(run.title) else f"{run.title}: {warning}"
                 print(f"hvdtune: warning: {told}", file=sys.stderr)
         live = None if attached is None else stack.enter_context(contextlib.closing(Live(attached)))
-        app = create_app(Runs(runs, live), token, host=host)
+        app = create_app(Runs(runs, live), token, host=host, public=public)
         server = Server(host, app.server, listener)
         # From the link on, Ctrl-C is the way to end it.
         with contextlib.suppress(KeyboardInterrupt):
-            _announce(host, f"http://{_in_link(host)}:{bound}/?token={token}", open_browser)
+            origin = public.origin or f"http://{_in_link(host)}:{bound}"
+            _announce(host, f"{origin}{public.path}/?token={token}", open_browser)
             server.serve_forever()  # returns on Ctrl-C, its socket closed
     print("hvdtune dashboard: ended")
 
@@ -95,14 +99,23 @@ def _opened(path: Path, link_gbps: float | None) -> RunView:
     return run
 
 
-def create_app(sources: Runs, token: str, *, host: str = "127.0.0.1") -> Dash:
+def create_app(
+    sources: Runs,
+    token: str,
+    *,
+    host: str = "127.0.0.1",
+    public: PublicAddress | None = None,
+) -> Dash:
     """The Dash app over runs that are already open; every route asks for `token`."""
+    public = public or PublicAddress()
     app = Dash(
         "hvdtune",
         title="hvdtune",
         update_title="",
         assets_folder=str(Path(__file__).with_name("assets")),
         serve_locally=True,
+        routes_pathname_prefix="/",
+        requests_pathname_prefix=f"{public.path}/",
         suppress_callback_exceptions=True,
         enable_mcp=False,
         add_log_handler=False,
@@ -118,14 +131,16 @@ def create_app(sources: Runs, token: str, *, host: str = "127.0.0.1") -> Dash:
         dev_tools_disable_version_check=True,
     )
     app.index_string = app.index_string.replace("<html>", '<html lang="en">')
-    app.layout = shell(sources, {path: page.TITLE for path, page in PAGES.items()})
+    app.layout = shell(sources, {path: page.TITLE for path, page in PAGES.items()}, public.path)
     _add_page_callbacks(app, sources)
     for page in PAGES.values():
         if register := getattr(page, "register", None):
             register(app, sources)
     add_routes(app.server, sources)
     _refuse_nonsense(app)
-    guard(app.server, token, host, app.csp_hashes())
+    guard(app.server, token, host, app.csp_hashes(), public)
+    if public.path:
+        app.server.wsgi_app = UnderPrefix(app.server.wsgi_app, public.path)
     return app
 
 
@@ -221,7 +236,7 @@ def _add_page_callbacks(app: Dash, runs: Runs) -> None:
     def show_page(path: str | None, search: str | None) -> tuple[Any, list[str], str, list[Any]]:
         place = PageAddress.of(search, len(runs))
         links = [link(page, place.run) for page in PAGES]
-        page = PAGES.get(path or "/")
+        page = PAGES.get(unquote(path or "/").removeprefix(request.script_root))
         if page is None:
             words = nothing(f"There is no page {path}.", "Choose one on the left.")
             return [html.H1("Page not found"), words], links, str(place.run), []

@@ -8,7 +8,9 @@ import dash_mantine_components as dmc
 import pandas as pd
 from dash import dcc, html
 from dash.development.base_component import Component
+from flask import has_request_context, request
 
+from hvdtune.dashboard.server import PREFIX
 from hvdtune.timeline.analysis.quantities import QUANTITIES, in_words
 
 GRAPH: Any = {
@@ -18,6 +20,11 @@ GRAPH: Any = {
     # Buttons below each figure save it, see `drawn`.
     "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d", "toImage"],
 }
+
+
+def rooted(path: str) -> str:
+    """Put the prefix of the request that is being answered before an absolute path."""
+    return request.environ.get(PREFIX, "") + path if has_request_context() else path
 
 
 def spoken(text: str) -> dict[str, Any]:
@@ -54,7 +61,9 @@ def quantity(key: str, value: float, explanation: str = "", *, ranks: int = 2) -
     about: Any = {"data-quantity": key, "data-value": in_words(key, value)}
     return html.Div(
         [
-            html.A(QUANTITIES[key].title, href=f"/definitions#{key}", className="card-title"),
+            html.A(
+                QUANTITIES[key].title, href=rooted(f"/definitions#{key}"), className="card-title"
+            ),
             html.Div(in_words(key, value), className="card-value"),
             html.Div(explanation or of_ranks, className="card-note"),
         ],
@@ -71,7 +80,7 @@ def _without_unit(key: str) -> str:
 def defined(key: str, text: str) -> Component:
     """A sentence about a quantity, with a link to its definition."""
     return html.P(
-        [text, " ", html.A("What is this?", href=f"/definitions#{key}")], className="note"
+        [text, " ", html.A("What is this?", href=rooted(f"/definitions#{key}"))], className="note"
     )
 
 

@@ -5,11 +5,15 @@ import ctypes
 import socket
 import threading
 import time
+from collections.abc import Callable
 from typing import Any, Final
+from urllib.parse import unquote_to_bytes
 
-from flask import Flask
+from flask import Flask, Response
 from werkzeug.serving import ThreadedWSGIServer, WSGIRequestHandler
 
+# The path prefix of a request, percent-encoded, in its environment.
+PREFIX: Final = "hvdtune.prefix"
 # A browser has six to a server, so this is a good many tabs of several users.
 MOST_CONNECTIONS: Final = 64
 # For one piece of a request to come, and for an answer to be taken.
@@ -29,6 +33,29 @@ def return_freed_memory() -> None:
     """
     with contextlib.suppress(AttributeError):  # another C library
         ctypes.CDLL(None).mallopt(_M_MMAP_THRESHOLD, _KEPT_BYTES)
+
+
+class UnderPrefix:
+    """Lets an application answer under a path prefix.
+
+    Some proxies remove the prefix from the path and some keep it; both are answered.
+    """
+
+    def __init__(self, app: Callable[..., Any], prefix: str) -> None:
+        self._app = app
+        self._shown = prefix
+        self._prefix = unquote_to_bytes(prefix).decode("latin-1")  # as WSGI has paths
+
+    def __call__(self, environ: dict[str, Any], start_response: Any) -> Any:
+        path = environ["PATH_INFO"]
+        if path == self._prefix:
+            query = environ.get("QUERY_STRING", "")
+            place = f"{self._shown}/?{query}" if query else f"{self._shown}/"
+            return Response(status=308, headers={"Location": place})(environ, start_response)
+        if path.startswith(f"{self._prefix}/"):
+            path = path.removeprefix(self._prefix)
+        environ |= {"SCRIPT_NAME": self._prefix, "PATH_INFO": path, PREFIX: self._shown}
+        return self._app(environ, start_response)
 
 
 class Server(ThreadedWSGIServer):

@@ -9,7 +9,7 @@ import dash_mantine_components as dmc
 from dash import dcc, html
 from dash.development.base_component import Component
 
-from hvdtune.dashboard.blocks import failure, spoken
+from hvdtune.dashboard.blocks import failure, rooted, spoken
 from hvdtune.dashboard.runs import Runs
 
 MOST_VALUES = 1_000  # that an address says
@@ -50,14 +50,15 @@ class PageAddress:
 
 def link(path: str, run: int, **values: Any) -> str:
     """The address of a page."""
-    return f"{path}?{urlencode({'run': run, **values}, doseq=True)}"
+    return f"{rooted(path)}?{urlencode({'run': run, **values}, doseq=True)}"
 
 
-def shell(runs: Runs, pages: Mapping[str, str]) -> Component:
+def shell(runs: Runs, pages: Mapping[str, str], prefix: str = "") -> Component:
     """The frame.
 
     Args:
         pages: path -> title, in the order in which they are offered.
+        prefix: the path under which a proxy serves the pages.
     """
     frame: Component = dmc.MantineProvider(
         [
@@ -67,7 +68,7 @@ def shell(runs: Runs, pages: Mapping[str, str]) -> Component:
             dmc.AppShell(
                 [
                     dmc.AppShellHeader(_head(runs)),
-                    dmc.AppShellNavbar(html.Nav(_links(pages), **spoken("Pages"))),
+                    dmc.AppShellNavbar(html.Nav(_links(pages, prefix), **spoken("Pages"))),
                     dmc.AppShellMain([*_troubles(), _content()]),
                 ],
                 header={"height": 52},
@@ -128,8 +129,10 @@ def _choice(runs: Runs) -> list[Component]:
     return [choice]
 
 
-def _links(pages: Mapping[str, str]) -> list[Component]:
+def _links(pages: Mapping[str, str], prefix: str) -> list[Component]:
     return [
-        dmc.NavLink(label=title, href=path, id={"type": "nav", "path": path}, active="exact")
+        dmc.NavLink(
+            label=title, href=prefix + path, id={"type": "nav", "path": path}, active="exact"
+        )
         for path, title in pages.items()
     ]

@@ -77,10 +77,12 @@ class Dashboard:
 
 
 @contextlib.contextmanager
-def served(*runs, live=None):
+def served(*runs, live=None, public=None):
     """The origin of a dashboard in this process, which costs no imports; its token is `key`."""
     listener = socket.create_server(("127.0.0.1", 0))
-    server = Server("127.0.0.1", create_app(Runs(runs, live), "key").server, listener)
+    server = Server(
+        "127.0.0.1", create_app(Runs(runs, live), "key", public=public).server, listener
+    )
     thread = threading.Thread(target=server.serve_forever)
     thread.start()
     try:

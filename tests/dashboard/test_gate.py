@@ -4,8 +4,9 @@ import pytest
 
 from hvdtune.dashboard.app import create_app
 from hvdtune.dashboard.data import RunView
-from hvdtune.dashboard.gate import names_this_machine
+from hvdtune.dashboard.gate import PublicAddress, names_this_machine
 from hvdtune.dashboard.runs import Runs
+from hvdtune.errors import UsageError
 
 from .synthetic import training_trace
 from .visitor import visitor
@@ -136,6 +137,77 @@ def test_the_cookie_of_another_dashboard_does_not_open_this_one(client):
 )
 def test_host_headers_that_rebinding_can_produce_are_unknown(header, bound, known):
     assert names_this_machine(header, bound) is known
+
+
+PREFIX = "/user/me%40x/proxy/8050"
+HUB = PublicAddress.parse(f"https://hub.example.org{PREFIX}/")
+
+
+@pytest.fixture
+def behind_proxy():
+    app = create_app(Runs([RunView("run", training_trace())]), TOKEN, public=HUB)
+    return app.server.test_client()
+
+
+@pytest.mark.parametrize("sent", ["", PREFIX], ids=["prefix removed", "prefix kept"])
+def test_the_link_stays_under_the_prefix(behind_proxy, sent):
+    answer = behind_proxy.get(f"{sent}/ranks?token={TOKEN}", headers={"Host": "hub.example.org"})
+    assert answer.headers["Location"].startswith(f"{PREFIX}/ranks#key=")
+    cookie = answer.headers["Set-Cookie"]
+    assert f"; Path={PREFIX}/;" in f"{cookie};"
+    assert "Secure" in cookie
+
+
+def test_a_prefix_without_its_slash_leads_to_the_page(behind_proxy):
+    answer = behind_proxy.get(f"{PREFIX}?token={TOKEN}")
+    assert (answer.status_code, answer.headers["Location"]) == (308, f"{PREFIX}/?token={TOKEN}")
+
+
+@pytest.mark.parametrize(
+    ("host", "origin", "status"),
+    [
+        ("hub.example.org", "https://hub.example.org", 303),
+        ("hub.example.org:443", None, 303),
+        ("127.0.0.1:8050", "https://hub.example.org", 303),
+        ("127.0.0.1:8050", None, 303),
+        ("hub.example.org", "https://evil.example", 403),
+        ("127.0.0.1:8050", "http://hub.example.org", 403),
+        ("127.0.0.1:8050", "https://hub.example.org:8443", 403),
+        ("127.0.0.1:8050", "null", 403),
+        ("127.0.0.1:8050", "", 403),
+        ("hub.example.org.evil.example", None, 403),
+        ("example.org", None, 403),
+    ],
+)
+def test_only_the_host_and_the_origin_of_the_prefix_are_allowed(behind_proxy, host, origin, status):
+    headers = {"Host": host, **({} if origin is None else {"Origin": origin})}
+    answer = behind_proxy.get(f"/?token={TOKEN}", headers=headers)
+    assert answer.status_code == status
+    assert status == 303 or "start it with --prefix" in answer.text
+
+
+@pytest.mark.parametrize(
+    ("text", "origin", "path"),
+    [
+        ("/", "", ""),
+        ("/user/me/proxy/8050/", "", "/user/me/proxy/8050"),
+        ("http://Hub.example.org:8000/a", "http://hub.example.org:8000", "/a"),
+        ("https://hub.example.org:443", "https://hub.example.org", ""),
+        ("http://[::1]:80/a/", "http://[::1]", "/a"),
+    ],
+)
+def test_a_prefix_is_a_path_or_a_url(text, origin, path):
+    assert PublicAddress.parse(text) == PublicAddress(origin, path)
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["a/b", "//evil.example", "/a//b", "/a/../b", "/a?b", "/a#b", "/a b", "/a;b", "/a\tb", "/%zz",
+     "ftp://hub/a", "https:///a", "https://me@hub/a", "https://hub:x/a", "/a\\b", "/a<b"],
+)  # fmt: skip
+def test_another_prefix_is_refused(text):
+    with pytest.raises(UsageError, match="is neither a path nor a URL"):
+        PublicAddress.parse(text)
 
 
 def test_every_answer_forbids_other_origins(client):

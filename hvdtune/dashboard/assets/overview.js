@@ -33,7 +33,7 @@
     fetch_overview() {
       if (!this.overview || !this.is_in_sight) return;
       const pixels = Math.round(this.width * (window.devicePixelRatio || 1));
-      fetch("/overview?" + this.query({ px: pixels }), { signal: this.events.signal })
+      fetch("overview?" + this.query({ px: pixels }), { signal: this.events.signal })
         .then((answer) => {
           if (!answer.ok) return answer.text().then((text) => { throw new Error(text); });
           return answer.json();

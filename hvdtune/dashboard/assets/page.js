@@ -58,8 +58,10 @@
   });
 
   // The key to what is in the runs, from the printed link: see gate.py. It stays in this page's
-  // storage, which no other server has, and leaves the address.
-  const kept = "hvdtune-key";
+  // storage, which no other server has, and leaves the address. Dashboards behind one proxy share
+  // that storage, so each has the key under its own prefix.
+  const prefix = JSON.parse(document.getElementById("_dash-config").textContent).requests_pathname_prefix;
+  const kept = prefix === "/" ? "hvdtune-key" : "hvdtune-key " + prefix;
   let runsKey = new URLSearchParams(window.location.hash.slice(1)).get("key");
   try {
     if (runsKey) window.localStorage.setItem(kept, runsKey);

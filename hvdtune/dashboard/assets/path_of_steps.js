@@ -19,7 +19,7 @@
     fetch_path(tell) {
       if (!this.config.path) return;
       const { from, to } = this;
-      fetch("/path?" + this.query({ from: Math.round(from), to: Math.round(to) }), { signal: this.events.signal })
+      fetch("path?" + this.query({ from: Math.round(from), to: Math.round(to) }), { signal: this.events.signal })
         .then((answer) => {
           if (!answer.ok) return answer.text().then((text) => { throw new Error(text); });
           return answer.json();

@@ -110,7 +110,7 @@
       const pixels = Math.round(this.width * (window.devicePixelRatio || 1));
       const query = this.query({ from: this.from, to: this.to, px: pixels });
       this.config.tensors.forEach((name) => query.append("tensor", name));
-      fetch("/tile?" + query, { signal: this.events.signal })
+      fetch("tile?" + query, { signal: this.events.signal })
         .then((answer) => {
           if (!answer.ok) return answer.text().then((text) => { throw new Error(text); });
           return answer.arrayBuffer();
@@ -231,7 +231,7 @@
       this.config.row = -1;
       this.told = row;
       this.keep_address();
-      fetch("/event?" + this.query({ row }), { signal: this.events.signal })
+      fetch("event?" + this.query({ row }), { signal: this.events.signal })
         .then((answer) => (answer.ok ? answer.json() : null))
         .then((found) => { if (found) this.show_lines(found.title, found.lines); })
         .catch((error) => { if (error.name !== "AbortError") this.say(String(error)); });
@@ -252,7 +252,7 @@
     }
 
     show_totals(from, to) {
-      return fetch("/totals?" + this.query({ from: Math.round(from), to: Math.round(to) }), { signal: this.events.signal })
+      return fetch("totals?" + this.query({ from: Math.round(from), to: Math.round(to) }), { signal: this.events.signal })
         .then((answer) => answer.json())
         .then((rows) => {
           const lines = rows.map((row) => [
@@ -268,7 +268,7 @@
     find(text, by = 1) {
       const again = this.found && this.found.text === text;
       const number = again ? this.found.number + by : 0;
-      return fetch("/find?" + this.query({ text, number }), { signal: this.events.signal })
+      return fetch("find?" + this.query({ text, number }), { signal: this.events.signal })
         .then((answer) => answer.json())
         .then((place) => {
           if (!place) { this.found = null; this.tell_hits(`none has ${text} in its name`); return; }
