@@ -175,15 +175,22 @@ def reserve_s(
     full = (race_s + pairs * cost.verify_pair_s + options.verify_launches * cost.launch_s) * _MARGIN
     if full <= (seconds_left * _MARGIN if comes_first else seconds_left / 2):
         return full
-    short, least = (
-        pairs * cost.verify_pair_s * _MARGIN
-        for pairs in (short_pairs(options, noise, gain), options.min_verify_pairs)
-    )
+    short = least_verify_s(options, noise, cost, gain)
     if trials <= _FIRST_TRIALS:
         return min(short, seconds_left / 2)
     if trials < LEAST_TRIALS:
         return short
-    return max(least if least <= seconds_left else short, min(full, seconds_left / 2))
+    usual_or_short = verify_reserve_s(options, noise, cost, seconds_left, gain)
+    return max(usual_or_short, min(full, seconds_left / 2))
+
+
+def verify_reserve_s(
+    options: TuneOptions, noise: Noise, cost: PairCost, seconds_left: float, gain: float
+) -> float:
+    """Seconds to keep for the verification of such a gain: the usual pairs if these fit into the
+    time left, else the fewest."""
+    usual = _least_for(options, noise, gain) * cost.verify_pair_s * _MARGIN
+    return usual if usual <= seconds_left else least_verify_s(options, noise, cost, gain)
 
 
 def short_pairs(options: TuneOptions, noise: Noise, gain: float) -> int:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hvdtune.plural import counted
-from hvdtune.tuner.measure.pair_plan import LARGE_GAIN
+from hvdtune.tuner.measure.pair_plan import LARGE_GAIN, verify_reserve_s
 from hvdtune.tuner.measure.run import TrialFailed
 from hvdtune.tuner.search.beliefs import search_posteriors
 from hvdtune.tuner.search.context import StudyContext
@@ -54,7 +54,10 @@ def race(context: StudyContext, store: StudyStore) -> list[Candidate]:
     Of several objectives there is none by which to race: they stay in their order. Who is still in
     it is kept in the study: pairs of later rounds would have another trial enter it, or one return.
     Those that are far behind the best do not race, and follow it only where no other does.
+
+    The race ends early, or is skipped, where the verification needs the time.
     """
+    begun_s = context.runner.seconds_left
     rounds = context.options.race_pairs
     running, done = _as_left(context, store)
     if len(running) < 2 or len(context.options.objectives) > 1:
@@ -63,7 +66,7 @@ def race(context: StudyContext, store: StudyStore) -> list[Candidate]:
     if len(near) < 2:
         return running
     running = near
-    if done < rounds:
+    if done < rounds and _has_time(context, running[0], begun_s):
         found = counted(len(running), "trial")
         context.reporter.phase("race", f"the best against each other: {found}")
     for round_number in range(done + 1, rounds + 1):
@@ -74,6 +77,11 @@ def race(context: StudyContext, store: StudyStore) -> list[Candidate]:
             measured = len(context.runner.search_log_ratios("race", trial.setting))
             if is_in_use or measured >= round_number:
                 continue
+            if not _has_time(context, running[0], begun_s):
+                context.reporter.notice("no more time for the race: the verification needs it")
+                running = _still(context, store, {each.trial.number for each in running})
+                _keep(store, running, rounds)
+                return running
             try:
                 context.runner.pair("race", trial.setting, context.calibration.shape, trial.number)
             except TrialFailed as failure:
@@ -85,6 +93,18 @@ def race(context: StudyContext, store: StudyStore) -> list[Candidate]:
             running = running[: max(2, math.ceil(len(running) / 2))]
     _keep(store, running, rounds)
     return running
+
+
+def _has_time(context: StudyContext, best: Candidate, begun_s: float) -> bool:
+    """Check that a pair of the race leaves the time that the verification of the best needs.
+
+    `begun_s` is the time that was left when the race began.
+    """
+    gain = best.posterior.mean
+    cost = context.cost_with(gain)
+    noise = context.calibration.noise
+    keep_s = verify_reserve_s(context.options, noise, cost, begun_s, gain)
+    return context.runner.seconds_left - cost.race_pair_s >= keep_s
 
 
 def _is_far_behind(candidate: Candidate, best: Candidate) -> bool:

@@ -9,6 +9,7 @@ from hvdtune.tuner.measure.pair_plan import (
     plan_verify,
     reserve_s,
     trial_pairs,
+    verify_reserve_s,
     wanted_pairs,
 )
 from hvdtune.tuner.space.tune_options import BY_RESTARTING, SamplerName, TuneOptions
@@ -163,6 +164,23 @@ def test_the_reserve_is_at_most_half_unless_the_least_needs_more(
     seconds: float, reserve: float
 ) -> None:
     assert reserve_s(OPTIONS, Noise(0.02, 8), COST, seconds) == pytest.approx(reserve)
+
+
+@pytest.mark.parametrize(
+    ("options", "gain", "seconds", "pairs"),
+    [
+        pytest.param(OPTIONS, 0.05, 60.0, 20, id="usual"),
+        pytest.param(OPTIONS, 0.05, 20.0, 8, id="short of time"),
+        pytest.param(OPTIONS, 0.5, 60.0, 10, id="large gain"),
+        pytest.param(OPTIONS, 0.5, 10.0, 6, id="large gain, short of time"),
+        pytest.param(BY_RESTARTING, 0.5, 10.0, 12, id="by restarting"),
+    ],
+)
+def test_a_race_leaves_time_for_the_verification(
+    options: TuneOptions, gain: float, seconds: float, pairs: int
+) -> None:
+    reserve = verify_reserve_s(options, Noise(0.02, 8), COST, seconds, gain)
+    assert reserve == pytest.approx(pairs * 1.3 * 1.1)
 
 
 @pytest.mark.parametrize(

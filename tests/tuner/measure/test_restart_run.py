@@ -136,6 +136,23 @@ def test_a_faster_setting_is_proved_over_launches_and_nothing_goes_on(tmp_path: 
     assert len({pair.launch for pair in verified}) == len(verified) >= 12
 
 
+@pytest.mark.parametrize("seed", [0, 1])
+def test_a_race_leaves_time_for_the_verification(tmp_path: Path, seed: int) -> None:
+    def gain(setting: Setting) -> float:
+        return 0.22 * (setting["bucket_mb"] > 60)
+
+    machine = SimulatedMachine(Script(seed=seed, start_s=1.0, gain=gain))
+    began_s, budget_s = machine.clock.now(), 300.0
+    options = replace(BY_RESTARTING, trials=6, time_budget_s=budget_s, block_s=3.0, seed=seed)
+    by = ByRestarting(machine.start)
+    verdict = tune(Study(by, KNOBS, DEFAULT), tmp_path, options, clock=machine.clock).verdict
+
+    assert verdict.improved, verdict.text
+    assert machine.clock.now() - began_s < budget_s
+    phases = [pair.phase for pair in read_pairs(tmp_path / "pairs.jsonl")]
+    assert phases.count("verify") == options.min_verify_pairs
+
+
 @pytest.mark.slow
 def test_settings_that_differ_in_nothing_but_their_launches_are_not_told_apart(
     tmp_path: Path,

@@ -79,3 +79,19 @@ def test_what_is_far_behind_does_not_race(tmp_path: Path) -> None:
     # Its pairs are those after which it is used from then on.
     assert set(raced(tmp_path)) == {key_of(settings[0])}
     assert verdict.improved
+
+
+@pytest.mark.parametrize(("budget_s", "least"), [(14.0, 8), (18.0, 20)])
+def test_a_race_is_shortened_where_the_verification_needs_the_time(
+    tmp_path: Path, budget_s: float, least: int
+) -> None:
+    gain = lambda setting: 0.06 * (setting["cycle_time_ms"] < 0.5)  # noqa: E731
+    cluster = SimulatedCluster(Script(seed=0, gain=gain))
+    began_s = cluster.clock.now()
+    options = TuneOptions(trials=12, time_budget_s=budget_s)
+    tune(Study(cluster.start, KNOBS, DEFAULT), tmp_path, options, clock=cluster.clock)
+
+    assert 0 < len(raced(tmp_path)) < 12
+    verified = [p for p in read_pairs(tmp_path / PAIRS_FILE) if p.phase == "verify"]
+    assert len(verified) >= least
+    assert cluster.clock.now() - began_s < budget_s
