@@ -80,7 +80,7 @@ def _without_unit(key: str) -> str:
 def defined(key: str, text: str) -> Component:
     """A sentence about a quantity, with a link to its definition."""
     return html.P(
-        [text, " ", html.A("What is this?", href=rooted(f"/definitions#{key}"))], className="note"
+        [text, " ", html.A("Definition", href=rooted(f"/definitions#{key}"))], className="note"
     )
 
 
