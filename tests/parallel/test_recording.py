@@ -14,6 +14,7 @@ import torch
 
 import hvdtune.torch as hvd
 from hvdtune import recording
+from hvdtune.core.elastic import loop
 from hvdtune.core.rank import collectives, runtime
 from hvdtune.errors import CollectiveError, UsageError
 from hvdtune.parse import StepWindow
@@ -121,6 +122,19 @@ def test_another_job_with_the_same_target_leaves_the_folder_of_one_that_records(
     assert set(trace.ranks) == {0, 1} and not trace.warnings
     assert "gradient" in (tmp_path / "trace.json").read_text()
     assert not list(tmp_path.glob(".trace.json.*"))
+
+
+def form_anew_without_a_place_for_the_trace(folder: Path) -> int:
+    (folder / "gone").mkdir()
+    hvd.start_timeline(folder / "gone" / "trace.json")
+    (folder / "gone" / "trace.json").mkdir()
+    with pytest.warns(RuntimeWarning, match="cannot write the trace"):
+        loop._form_anew()
+    return hvd.size()
+
+
+def test_an_elastic_rank_goes_on_where_its_trace_cannot_be_written(tmp_path):
+    assert run(form_anew_without_a_place_for_the_trace, 1, tmp_path) == [1]
 
 
 def record_where_rank_0_stops_first(folder: Path) -> list[str]:

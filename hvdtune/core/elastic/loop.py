@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import secrets
 import sys
+import warnings
 from collections.abc import Callable
 from typing import Any, Final, TypeVar
 
@@ -22,6 +23,7 @@ from hvdtune.errors import (
     CollectiveError,
     DuplicateNameError,
     HostsUpdatedInterrupt,
+    HvdtuneError,
     MismatchError,
     RankRemovedError,
     UsageError,
@@ -149,5 +151,11 @@ def run(
 
 
 def _form_anew() -> None:
-    runtime.shutdown()
+    try:
+        runtime.shutdown()
+    except HvdtuneError as error:
+        if isinstance(error, CollectiveError):
+            raise
+        # The rank has left the job by now. A trace that cannot be written does not end the training.
+        warnings.warn(f"{error}. The training continues", RuntimeWarning, stacklevel=4)
     runtime.init()
