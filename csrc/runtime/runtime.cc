@@ -310,16 +310,25 @@ bool Runtime::wait(Handle handle, bool enqueued, std::chrono::nanoseconds time) 
   const Deadline deadline = Deadline::in(time);
   const uint64_t begin = user_threads_.enabled() ? now_ns() : 0;
   if (begin != 0) user_threads_.begin_wait(begin);
+  const auto record = [&] {
+    if (begin == 0) return;
+    const auto kind = enqueued ? EventKind::kEnqueueWait : EventKind::kBlocked;
+    user_threads_.end_wait(begin, now_ns(), kind);
+  };
   const auto on_block = [&](const std::function<bool()>& has_ended) {
     cycle_->progress_for_caller(has_ended, deadline);
   };
-  const bool done =
-      enqueued ? table_.wait_enqueued(handle, time, on_block) : table_.wait(handle, time, on_block);
-  if (begin != 0) {
-    const auto kind = enqueued ? EventKind::kEnqueueWait : EventKind::kBlocked;
-    user_threads_.end_wait(begin, now_ns(), kind);
+  try {
+    const bool done = enqueued ? table_.wait_enqueued(handle, time, on_block)
+                               : table_.wait(handle, time, on_block);
+    record();
+    return done;
+  } catch (const Error&) {
+    // The operation has failed, or another thread has released its handle meanwhile: the caller
+    // has waited all the same.
+    record();
+    throw;
   }
-  return done;
 }
 
 std::string Runtime::metadata(const TimelineOptions& options) const {

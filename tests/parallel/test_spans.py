@@ -5,11 +5,14 @@ import signal
 import time
 from pathlib import Path
 
+import pytest
 import torch
 from torch.utils.data import DataLoader
 
 import hvdtune.torch as hvd
-from hvdtune.core.rank import runtime
+from hvdtune.core.rank import runtime, spans
+from hvdtune.core.rank.process import PROCESS
+from hvdtune.errors import HvdtuneError
 from hvdtune.timeline import merge
 from hvdtune.timeline.analysis.metrics import breakdown
 from tests.parallel.ranks import run
@@ -60,6 +63,49 @@ def test_steps_say_how_much_of_a_processor_their_thread_had(tmp_path):
     assert (known["ran_ms"] > 0).all()
     assert (known["ran_ms"] <= known["step_ms"] + 1).all()
     assert (known["no_processor_ms"] >= 0).all()
+
+
+def fail_late() -> None:
+    """An operation about which the ranks disagree, and rank 1 comes to it late."""
+    runtime.mark_step()
+    hvd.allreduce(torch.ones(10), name="good")
+    if hvd.rank() == 1:
+        with hvd.span("late"):
+            time.sleep(0.05)
+    with pytest.raises(HvdtuneError):
+        hvd.allreduce(torch.ones(10 + hvd.rank()), name="bad")
+    runtime.mark_step()
+
+
+def test_a_wait_that_ends_in_an_error_is_recorded(tmp_path):
+    run(fail_late, 2, timeline=str(tmp_path / "rank-%r.hvt"))
+    events = merge(sorted(tmp_path.glob("*.hvt"))).events
+    (late_ns,) = events.loc[(events["kind"] == "SPAN") & (events["name"] == "late"), "end_ns"]
+    waits = events[(events["kind"] == "BLOCKED") & (events["rank"] == 0)]
+    assert ((waits["begin_ns"] < late_ns) & (waits["end_ns"] > late_ns)).any()
+
+
+def watch_in_a_job() -> list[list[str]]:
+    """What was called of a watcher that begins in a job, then left, formed and left again."""
+    called: list[str] = []
+
+    def watcher():
+        called.append("begin")
+        return lambda: called.append("end")
+
+    spans.watch(watcher)
+    seen = [list(called)]
+    for change in (hvd.shutdown, hvd.init, hvd.shutdown):
+        change()
+        seen.append(list(called))
+    PROCESS.watchers.remove(watcher)
+    return seen
+
+
+def test_what_is_imported_in_a_job_watches_from_then_on():
+    assert run(watch_in_a_job, 1) == [
+        [["begin"], ["begin", "end"], ["begin", "end", "begin"], ["begin", "end"] * 2]
+    ]
 
 
 def test_nothing_is_watched_after_shutdown():

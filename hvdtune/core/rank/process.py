@@ -228,6 +228,17 @@ class Process:
             self.worker = ElasticWorker(config)
         return self.worker.join(config, start)
 
+    def watch(self, watcher: Callable[[], Undo]) -> None:
+        """Calls `watcher` in every `form`, and what it returns in the next `leave`.
+
+        In a job it calls it now, too: a group of torch's forms the job before hvdtune.torch is
+        imported.
+        """
+        with self.forming:
+            self.watchers.append(watcher)
+            if self.runtime is not None:
+                self._undo.append(watcher())
+
     def leave(self) -> None:
         """Leaves the job; operations still pending fail on every rank. Without a job, nothing.
 

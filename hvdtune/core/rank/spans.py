@@ -53,8 +53,11 @@ def note(name: str, begin_ns: int) -> None:
 
 
 def watch(watcher: Callable[[], Undo]) -> None:
-    """Calls `watcher` in every `init`, and what it returns in the next `shutdown`."""
-    PROCESS.watchers.append(watcher)
+    """Calls `watcher` in every `init`, and what it returns in the next `shutdown`.
+
+    In a job it calls it at once, too.
+    """
+    PROCESS.watch(watcher)
 
 
 def watch_calls(owner: Any, attribute: str, name: str) -> Undo:
