@@ -12,6 +12,8 @@ from hvdtune.timeline.analysis.metrics import bandwidth, breakdown, fusion, stra
 from hvdtune.timeline.model.job_metadata import job_metadata_of
 from tests.kit.traces import DATA, KINETO, event, write
 
+STEP_US = 40_000
+
 
 def test_ranks_of_torch_profiler_are_compared() -> None:
     trace = open_trace(KINETO)
@@ -89,12 +91,12 @@ def test_what_torch_profiler_does_not_record_is_not_called_nothing() -> None:
 def test_a_collective_of_torch_profiler_is_under_way_when_the_last_rank_has_begun_it() -> None:
     trace = open_trace(KINETO)
     lasted_us = bandwidth.bucket_table(trace.events)["lasted_ns"] / 1000
-    alone_us = (trace.events["end_ns"] - trace.events["begin_ns"]) / 1000
     (row,) = tensors.tensor_table(trace).to_dict("records")
     assert row["communicate_p50_us"] == pytest.approx(lasted_us.median())
     assert row["communicate_p95_us"] == pytest.approx(lasted_us.quantile(0.95))
     # With the wait for the last rank it is what is done from a rank's announcement on.
-    whole_us = alone_us[trace.events["kind"] == "ALLREDUCE"]
+    of_kind = {kind: own.set_index(["rank", "seq"]) for kind, own in trace.events.groupby("kind")}
+    whole_us = (of_kind["ALLREDUCE"]["end_ns"] - of_kind["NEGOTIATE"]["begin_ns"]) / 1000
     assert row["communicate_p50_us"] < row["done_p50_us"] == pytest.approx(whole_us.median())
 
 
@@ -112,3 +114,42 @@ def test_what_no_model_says_is_not_called_computed_with_one() -> None:
     assert found.basis == "likely, not certain"
     assert "negotiation" not in found.evidence[0]
     assert replace(found, kind="network").basis == "computed with a model of communication"
+
+
+def write_ddp(folder: Path, steps: int) -> None:
+    """Recordings of DDP over gloo, which carries out two of three buckets at a time.
+
+    Rank 1 waits 20 ms for its DataLoader. Rank 0 launches all buckets long before that.
+    """
+    for rank in range(2):
+        rows = []
+        for step in range(steps):
+            at = step * STEP_US
+            loaded = at + (20_000 if rank else 100)
+            rows += [
+                event("X", at, f"ProfilerStep#{step + 4}", dur=STEP_US, cat="user_annotation"),
+                event("X", at, "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__")
+                | {"dur": loaded - at, "cat": "user_annotation"},
+                event("X", loaded, "aten::mm", dur=2_000, cat="cpu_op"),
+            ]
+            begin = [loaded + 2_000, loaded + 2_100, at + 24_000]
+            for bucket, end in enumerate([at + 24_000, at + 25_000, at + 26_000]):
+                launch = event("X", loaded + 2_000 + 50 * bucket, "c10d::allreduce_", cat="cpu_op")
+                carried = event("X", begin[bucket], "gloo:all_reduce", cat="user_annotation")
+                rows += [launch | {"dur": 10}]
+                rows += [carried | {"dur": end - begin[bucket], "tid": 3 + bucket % 2}]
+        info = {"rank": rank, "world_size": 2, "backend": "gloo"}
+        write(folder / f"rank{rank}.json", *rows, distributedInfo=info, baseTimeNanoseconds=0)
+
+
+def test_a_slow_loader_is_found_in_three_steps_of_ddp_over_gloo(tmp_path: Path) -> None:
+    write_ddp(tmp_path, 3)
+    trace = open_trace(tmp_path)
+    (found, *_) = why(trace, job_metadata_of(trace)).findings
+    assert (found.kind, found.ranks, found.confidence) == ("slow-input", (1,), "medium")
+    assert found.cost.mean == pytest.approx(19.9, abs=0.2)
+    steps = breakdown.table(trace.events)
+    waited = steps.set_index("rank")["blocked_ms"]
+    # From the launch of the last bucket to the end of the last one.
+    assert waited[0].tolist() == pytest.approx([26.0 - 2.2] * 3)
+    assert waited[1].tolist() == pytest.approx([26.0 - 22.1] * 3)

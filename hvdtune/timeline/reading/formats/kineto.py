@@ -32,6 +32,12 @@ COLLECTIVE = re.compile(
     r"reduce_?scatter|all_?to_?all|barrier)",
     re.IGNORECASE,
 )
+# How a script starts a collective; one that a thread of a backend for CPUs carries out.
+_LAUNCH = re.compile(
+    r"c10d::_?(all_?reduce|broadcast|all_?gather|reduce_?scatter|all_?to_?all|barrier)",
+    re.IGNORECASE,
+)
+_BY_THREAD = re.compile(r"(?:gloo|mpi|ucc):")
 # torch's own, and what scripts call theirs: record_function("train_step#7").
 _STEP = re.compile(r"(?:ProfilerStep|\w*step)#([0-9]{1,15})")
 _LOADER = re.compile(r"enumerate\(DataLoader\)")
@@ -178,8 +184,9 @@ def infer_events(slices: pd.DataFrame, events: pd.DataFrame) -> pd.DataFrame:
     """Completes the events of `slices` with what findings need.
 
     torch.profiler writes no announcements and no buckets: a collective's begin on a rank is taken
-    for its announcement, and the collective, from its begin on the last rank, for a bucket of its
-    own. Its data loaders are input.
+    for its announcement, or its launch where a backend for CPUs carries it out later, on a thread
+    of its own. The collective, from its begin on the last rank, is taken for a bucket of its own.
+    Data loaders are input.
     """
     return _with(events, _announcements(slices), _inputs(slices))
 
@@ -204,6 +211,7 @@ def infer_beside(files: Sequence[int], *, has_steps: bool) -> InferEvents:
 
 def _announcements(slices: pd.DataFrame) -> pd.DataFrame:
     """NEGOTIATE and BUCKET events of collectives, and the collectives with the bucket's number."""
+    asked_ns = _asked_ns(slices)
     slices = slices[slices["kind"].isin(COLLECTIVES)]
     process_set = slices["process_set"].clip(lower=0).to_numpy(np.int64)
     texts = slices["tensor"].astype(str).to_numpy(object)
@@ -222,7 +230,7 @@ def _announcements(slices: pd.DataFrame) -> pd.DataFrame:
         }
     )
     # Announced, and from the cache: there is none that could be missed.
-    announced = rows.assign(kind="NEGOTIATE", end_ns=rows["begin_ns"], arg=1)
+    announced = rows.assign(kind="NEGOTIATE", begin_ns=asked_ns, end_ns=asked_ns, arg=1)
     announced["arg"] += process_set * PROCESS_SET_UNIT
     # Why it was closed is not known, nor what is in it: its one tensor is the bucket itself.
     buckets = rows.assign(kind="BUCKET", name="", seq=1)
@@ -230,6 +238,37 @@ def _announcements(slices: pd.DataFrame) -> pd.DataFrame:
     begun = buckets.groupby("bucket")["begin_ns"].transform("max")
     buckets["begin_ns"] = np.minimum(begun, buckets["end_ns"])
     return pd.concat([rows, announced, buckets])
+
+
+def _asked_ns(slices: pd.DataFrame) -> NDArray[np.int64]:
+    """When each collective of `slices` was asked for, in their order.
+
+    That is its begin, or where its rank has as many launches of its kind, the launch: a backend for
+    CPUs carries out a few at a time and in order, so a script that waits may have launched several.
+    """
+    collectives = slices[slices["kind"].isin(COLLECTIVES)]
+    asked_ns = collectives["begin_ns"].to_numpy(np.int64).copy()
+    launches = _named(slices, _LAUNCH)
+    launches = launches.assign(
+        kind=[collective_kind(_LAUNCH.match(name)) for name in launches["name"].astype(str)]
+    )
+    of_threads = collectives.assign(at=np.arange(len(collectives)))
+    of_threads = _named(of_threads, _BY_THREAD)
+    by_kind = launches.groupby(["rank", "kind"])["begin_ns"]
+    launched = {key: np.sort(begin.to_numpy(np.int64)) for key, begin in by_kind}
+    for (rank, kind), own in of_threads.groupby(["rank", "kind"], observed=True):
+        own = own.sort_values("begin_ns", kind="stable")
+        begin_ns = launched.get((rank, str(kind)), np.empty(0, np.int64))
+        if len(begin_ns) == len(own) and (begin_ns <= own["begin_ns"].to_numpy()).all():
+            asked_ns[own["at"].to_numpy()] = begin_ns
+    return asked_ns
+
+
+def _named(slices: pd.DataFrame, name: re.Pattern[str]) -> pd.DataFrame:
+    """The slices whose name begins so."""
+    names = slices["name"].astype("category").cat
+    fits = np.array([bool(name.match(str(text))) for text in names.categories] + [False])
+    return slices[fits[names.codes.to_numpy()]]
 
 
 def _inputs(slices: pd.DataFrame) -> pd.DataFrame:
