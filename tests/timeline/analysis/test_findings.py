@@ -68,6 +68,16 @@ def test_sleep_of_all_ranks_is_named_though_no_rank_is_slow() -> None:
     assert note.startswith(f"time {breakdown.OFF_PROCESSOR} takes 12.00 ms")
 
 
+def test_a_rank_for_which_nobody_waits_is_not_said_to_pause() -> None:
+    """Where its waits are missing in some steps, it only seems to be busy in them."""
+    trace = Training([2.0, 2.0], steps=24, spans={(1, None): [("input", 18.0)]}).trace()
+    events = trace.events
+    number = events["begin_ns"] // events.loc[events["kind"] == "STEP", "end_ns"].min()
+    lost = (events["kind"] == "BLOCKED") & (events["rank"] == 0) & (number % 3 == 0)
+    answer = ask(Trace(events[~lost], trace.meta))
+    assert not [found for found in answer.findings if found.ranks == (0,)], answer
+
+
 exactly = pytest.approx
 
 

@@ -1,6 +1,6 @@
 """Ranks that make others wait, and what every rank does besides computing."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -30,6 +30,8 @@ _CLEARLY_LATE = 0.1  # of a step: by so much nobody is last by chance, in turn, 
 # the host of a virtual machine takes) is recorded nowhere, and may fall on one rank.
 UNRECORDED = 0.25
 _BUT_OF_MORE_WORK = ", but for what a rank lacks of a processor because it computes for longer"
+# Of the cost of a finding about ranks: where the others wait for them for less, it is not so.
+_SEEN_WAITS = 0.25
 PAUSE_OF_STEP = 0.25  # busy time this far above the median is a pause, not noise
 
 
@@ -79,10 +81,17 @@ _PARTS = (
 
 
 def find(evidence: TraceEvidence) -> Iterator[TraceFinding]:
-    """One finding for each named part, one for a rank that computes longer, one for pauses."""
+    """One finding for each named part, one for a rank that computes longer, one for pauses.
+
+    A finding that names ranks is left out where the others are recorded not to wait for them.
+    """
+    costs = _costs_of_ranks(evidence)
     for found in _find(evidence):
-        in_all = (_cost_in_all(evidence, found),) if found.ranks else ()
-        yield replace(found, evidence=found.evidence + in_all)
+        if not found.ranks:
+            yield found
+        elif not sum(costs[rank] for rank in found.ranks) < _SEEN_WAITS * found.cost.mean:
+            in_all = _cost_in_all(evidence, found, costs)
+            yield replace(found, evidence=(*found.evidence, in_all))
 
 
 def _find(evidence: TraceEvidence) -> Iterator[TraceFinding]:
@@ -462,7 +471,7 @@ def _pauses(evidence: TraceEvidence, busy: Floats, ranks: list[int]) -> Iterator
         return
     who = "ranks pause" if culprit is None else f"rank {ranks[culprit]} pauses"
     apart = np.diff(evidence.busy.index.to_numpy()[hit])
-    regular = len(apart) > 2 and float(np.ptp(apart)) <= 1
+    regular = len(apart) > 2 and float(np.ptp(apart)) <= 1 and float(np.median(apart)) > 1
     yield TraceFinding(
         kind="pauses",
         ranks=() if culprit is None else (ranks[culprit],),
@@ -478,10 +487,17 @@ def _pauses(evidence: TraceEvidence, busy: Floats, ranks: list[int]) -> Iterator
     )
 
 
-def _cost_in_all(evidence: TraceEvidence, found: TraceFinding) -> str:
+def _costs_of_ranks(evidence: TraceEvidence) -> dict[int, float]:
+    """What each rank costs the others, ms per step; NaN where their waits are unknown."""
+    table = stragglers.table(evidence.steps, of_streams=evidence.is_of_streams)
+    return {
+        int(rank): float(cost)
+        for rank, cost in zip(table["rank"], table["cost_ms_per_step"], strict=True)
+    }
+
+
+def _cost_in_all(evidence: TraceEvidence, found: TraceFinding, costs: Mapping[int, float]) -> str:
     """The costs of ranks, of which the cost of a finding is a part."""
-    table = stragglers.table(evidence.steps, of_streams=evidence.is_of_streams).set_index("rank")
-    costs = table["cost_ms_per_step"].to_dict()
     each = " and ".join(
         f"rank {rank} costs the others {costs[rank]:.2f} ms" for rank in found.ranks
     )
