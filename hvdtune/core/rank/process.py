@@ -229,9 +229,9 @@ class Process:
         return self.worker.join(config, start)
 
     def watch(self, watcher: Callable[[], Undo]) -> None:
-        """Calls `watcher` in every `form`, and what it returns in the next `leave`.
+        """Calls `watcher` in every `form`, and its result in the next `leave`.
 
-        In a job it calls it now, too: a group of torch's forms the job before hvdtune.torch is
+        In a job it also calls it at once: a group of torch's forms the job before hvdtune.torch is
         imported.
         """
         with self.forming:

@@ -53,10 +53,7 @@ def note(name: str, begin_ns: int) -> None:
 
 
 def watch(watcher: Callable[[], Undo]) -> None:
-    """Calls `watcher` in every `init`, and what it returns in the next `shutdown`.
-
-    In a job it calls it at once, too.
-    """
+    """Calls `watcher` in every `init` and, in a job, at once; calls its result in `shutdown`."""
     PROCESS.watch(watcher)
 
 

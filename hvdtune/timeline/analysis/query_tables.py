@@ -152,6 +152,7 @@ KIND_MEANINGS: Mapping[str, str] = {
     "COMPUTE": "an operator or a kernel",
     "COPY": "a copy between host and device",
     "INPUT": "a data loader",
+    "LAUNCH": "the call that starts a collective",
 }
 
 
@@ -203,8 +204,8 @@ The last five columns say what the columns of `events` hold for events of the ki
 0 or an empty text, and for the time, that the event lasts from one to the other. Values whose names
 end in `_us` are in us, `offset_ns` and all times are in ns. `arg` of `NEGOTIATE` is twice the
 number of the process set, and 1 more where the response cache knew the tensor; `seq` of `PEER` is
-the rank and 1 more. `READY`, `COMPUTE`, `COPY` and `INPUT` are kinds of `slices` alone. Tensors of
-one bucket repeat its time, so never add it up.
+the rank and 1 more. `READY`, `COMPUTE`, `COPY`, `INPUT` and `LAUNCH` are kinds of `slices` alone.
+Tensors of one bucket repeat its time, so never add it up.
 
 | kind | what it is | `seq` | `bucket` | `arg` | `name` | `end_ns` - `begin_ns` |
 |---|---|---|---|---|---|---|

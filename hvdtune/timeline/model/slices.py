@@ -47,8 +47,8 @@ from numpy.typing import NDArray
 from hvdtune.timeline.model.schema import KIND_NAMES
 
 # READY: this rank announced the tensor (Horovod's ticks). COMPUTE: an operator or a kernel.
-# COPY: between host and device. INPUT: a data loader.
-FOREIGN_KINDS: tuple[str, ...] = ("READY", "COMPUTE", "COPY", "INPUT")
+# COPY: between host and device. INPUT: a data loader. LAUNCH: the call that starts a collective.
+FOREIGN_KINDS: tuple[str, ...] = ("READY", "COMPUTE", "COPY", "INPUT", "LAUNCH")
 KIND_TEXTS: tuple[str, ...] = ("", *KIND_NAMES, *FOREIGN_KINDS)
 
 COLUMNS: Mapping[str, str] = {

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from hvdtune.plural import counted
 from hvdtune.timeline.analysis import device_spans
 from hvdtune.timeline.analysis.device_spans import DeviceSpans
-from hvdtune.timeline.analysis.recorded import as_recorded
+from hvdtune.timeline.analysis.recorded import as_recorded, is_recorded
 from hvdtune.timeline.model.intervals import covered_within, joined, without
 from hvdtune.timeline.model.schema import (
     CHECKPOINT,
@@ -257,6 +257,11 @@ def steady_steps(trace: Trace) -> pd.DataFrame:
 def of_trace(trace: Trace, *, from_waits: bool = False) -> pd.DataFrame:
     """`table` of a trace, with NaN in all that it cannot tell."""
     found = table(trace.events, device_spans.of_all(trace), from_waits=from_waits)
+    if not is_recorded(trace, "negotiation"):
+        # Between two collectives a script waits for its backend to begin the next.
+        between = found["negotiate_ms"]
+        moved = {column: found[column] + between for column in ("exposed_ms", "communicate_ms")}
+        found = found.assign(**moved)
     return as_recorded(trace, found)
 
 

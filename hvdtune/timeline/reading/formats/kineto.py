@@ -99,6 +99,8 @@ def kind(name: str, category: str) -> str:
         return "STEP" if category == "user_annotation" else ""
     if _LOADER.match(name):
         return "INPUT"
+    if _LAUNCH.match(name):
+        return "LAUNCH"
     collective = COLLECTIVE.match(name)
     # A collective on a GPU is a kernel, and annotations around it and its launch: it counts once.
     launched = name.startswith("nccl:") and category in ("user_annotation", "cpu_op")
@@ -248,12 +250,14 @@ def _asked_ns(slices: pd.DataFrame) -> NDArray[np.int64]:
     """
     collectives = slices[slices["kind"].isin(COLLECTIVES)]
     asked_ns = collectives["begin_ns"].to_numpy(np.int64).copy()
-    launches = _named(slices, _LAUNCH)
+    launches = slices[slices["kind"] == "LAUNCH"]
     launches = launches.assign(
         kind=[collective_kind(_LAUNCH.match(name)) for name in launches["name"].astype(str)]
     )
+    names = collectives["name"].astype("category").cat
+    by_thread = np.array([bool(_BY_THREAD.match(str(text))) for text in names.categories], bool)
     of_threads = collectives.assign(at=np.arange(len(collectives)))
-    of_threads = _named(of_threads, _BY_THREAD)
+    of_threads = of_threads[np.append(by_thread, False)[names.codes.to_numpy()]]
     by_kind = launches.groupby(["rank", "kind"])["begin_ns"]
     launched = {key: np.sort(begin.to_numpy(np.int64)) for key, begin in by_kind}
     for (rank, kind), own in of_threads.groupby(["rank", "kind"], observed=True):
@@ -262,13 +266,6 @@ def _asked_ns(slices: pd.DataFrame) -> NDArray[np.int64]:
         if len(begin_ns) == len(own) and (begin_ns <= own["begin_ns"].to_numpy()).all():
             asked_ns[own["at"].to_numpy()] = begin_ns
     return asked_ns
-
-
-def _named(slices: pd.DataFrame, name: re.Pattern[str]) -> pd.DataFrame:
-    """The slices whose name begins so."""
-    names = slices["name"].astype("category").cat
-    fits = np.array([bool(name.match(str(text))) for text in names.categories] + [False])
-    return slices[fits[names.codes.to_numpy()]]
 
 
 def _inputs(slices: pd.DataFrame) -> pd.DataFrame:
