@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from hvdtune.timeline.analysis.findings import Answer
 
 EXIT_INCOMPLETE = 5  # 3 and 4 are those of verdicts
+EXIT_UNEXPLAINED = 6
 
 _traces = explained(
     "paths",
@@ -42,7 +43,8 @@ _link = click.option(
 def why(paths: tuple[Path, ...], *, link_gbps: float | None, as_json: bool) -> int:
     """Say what makes steps slow: at most five findings, with cost, evidence and remedy.
 
-    The exit code is 5 where the trace lacks the evidence to answer.
+    The exit code is 5 where the trace lacks the evidence to answer, and 6 where nothing was found
+    and less than 80 % of a step is explained.
     """
     from hvdtune.timeline.analysis.findings import why as ask
     from hvdtune.timeline.model.job_metadata import job_metadata_of
@@ -56,7 +58,7 @@ def why(paths: tuple[Path, ...], *, link_gbps: float | None, as_json: bool) -> i
             warning(text)
         for line in render(answer):
             print(line)
-    return EXIT_INCOMPLETE if answer.verdict == "incomplete" else 0
+    return {"incomplete": EXIT_INCOMPLETE, "unexplained": EXIT_UNEXPLAINED}.get(answer.verdict, 0)
 
 
 @command(cls=WorkbenchCommand)

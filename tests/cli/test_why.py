@@ -67,6 +67,9 @@ def test_run_folders_and_compressed_traces_are_good(capsys, slow, tmp_path, path
             Training([10.0, 10.0], bucket_ms=0.1), "No bottleneck found in 5", 0, id="no-bottleneck"
         ),
         pytest.param(Training([10.0, 14.0], steps=3), "INCOMPLETE: ", 5, id="incomplete"),
+        pytest.param(
+            Training([17.0, 17.0], asleep_ms=[12.0, 12.0]), "Not explained: in 5", 6, id="asleep"
+        ),
     ],
 )
 def test_no_bottleneck_and_incomplete_are_answers(capsys, tmp_path, training, answer, exit_code):

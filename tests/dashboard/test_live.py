@@ -163,6 +163,11 @@ def test_a_page_whose_answers_take_longer_than_its_ticks_goes_on(browser, monkey
         ),
         pytest.param(Training([10.0]), r"No bottleneck has been found in \d+ steps\.", id="none"),
         pytest.param(
+            Training([17.0, 17.0], asleep_ms=[12.0, 12.0]),
+            r"Not explained: in \d+ steps, 2\d % of a step is known to be computing; .*\.",
+            id="not explained",
+        ),
+        pytest.param(
             Training([10.0, 10.0], steps=1),
             r"It is too early to tell what costs time\. All ranks share only .* are needed\.",
             id="too early",

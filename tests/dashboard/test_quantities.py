@@ -83,8 +83,18 @@ def printed(capsys, *words):
 def answered(run, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["timeline", "why", "--json", run.title])
-    assert (ended.value.code == 0) == (run.answer.verdict != "incomplete")
+    assert ended.value.code == {"incomplete": 5, "unexplained": 6}.get(run.answer.verdict, 0)
     return json.loads(capsys.readouterr().out)
+
+
+def test_a_step_that_is_not_explained_is_grey_on_the_overview(tmp_path):
+    write_chrome(Training([17.0] * 2, asleep_ms=[12.0] * 2).trace(), tmp_path / "trace.json")
+    run = open_run(tmp_path / "trace.json")
+    (alert,) = (part for part in shown_on(run, "/") if getattr(part, "id", "") == "verdict")
+    assert (alert.title, alert.color) == ("Not explained", "gray")
+    said = next(part for part in parts_of(alert.children) if isinstance(part, str))
+    assert said.lower() == f"{run.answer.unexplained.lower()}."
+    assert "largest other part is time off the processor" in run.answer.unexplained
 
 
 def test_a_quantity_has_one_value_on_all_pages_and_unknown_ones_say_so(run):

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from hvdtune.cli.why import EXIT_UNEXPLAINED
 from hvdtune.timeline.analysis.findings.finding import KINDS
 from tests.kit import scripts
 from tests.kit.pages import Page, words_of
@@ -24,9 +25,8 @@ def test_the_quickstart_does_what_it_says(script, tmp_path):
     *runs, why = QUICKSTART.commands()
     for command in runs:
         assert "ranks: 2" in run_cli(*words_of(command), folder=tmp_path).stdout
-    assert re.search(
-        r"\d+ steps of |INCOMPLETE|No bottleneck found", call_cli(*words_of(why), folder=tmp_path)
-    )
+    answer = call_cli(*words_of(why), folder=tmp_path, codes=(0, EXIT_UNEXPLAINED))
+    assert re.search(r"\d+ steps of ", answer)
 
 
 def test_the_cookbook_has_a_recipe_for_every_finding_and_for_no_other():

@@ -213,6 +213,8 @@ def verdict(run: RunView) -> list[Component]:
             *(html.P(f"{capitalized(text)}.", className="hint") for text in answer.missing),
         ]
     scope = answer.scope or counted(answer.steps, "step")
+    if answer.verdict == "unexplained":
+        return [note(f"Not explained: in {scope}, {answer.unexplained}.")]
     if not answer.findings:
         return [note(f"No bottleneck has been found in {scope}.")]
     return [

@@ -150,6 +150,9 @@ def _verdict(run: RunView, place: PageAddress) -> Component:
     )
     if not answer.findings:
         what = html.P(f"{scope}." if answer.scope else f"The trace has {scope}.")
+        if answer.verdict == "unexplained":
+            why = html.P(f"{capitalized(answer.unexplained)}.")
+            return _alert("Not explained", [why, what, *_notes(answer)], "gray")
         return _alert("No bottleneck found", [what, *_notes(answer)], "green")
     worst = answer.findings[0]
     words = f"{costs(worst)}; {sure(worst)}; from {scope}. "

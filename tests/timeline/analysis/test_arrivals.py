@@ -49,7 +49,8 @@ def test_the_rank_that_announces_last_is_named_with_what_it_costs(tmp_path, late
 )
 def test_no_rank_is_accused_of_little_or_of_some_steps(tmp_path, late_us, every):
     found = answer(recorded(tmp_path, 40, late_us, every=every))
-    assert (found.verdict, found.findings) == ("nothing", ())
+    assert (found.verdict, found.findings) == ("unexplained", ())
+    assert "no rank is late" in found.headline
 
 
 def test_what_the_response_cache_hid_is_said_and_nobody_accused(tmp_path):

@@ -13,7 +13,12 @@ from scipy.special import stdtrit
 
 from hvdtune.timeline import Trace
 from hvdtune.timeline.analysis.findings import Answer, unnamed, why
-from hvdtune.timeline.analysis.findings.finding import MOST_BLOCKS, T_975, TraceEvidence
+from hvdtune.timeline.analysis.findings.finding import (
+    MOST_BLOCKS,
+    T_975,
+    TraceEvidence,
+    TraceFinding,
+)
 from hvdtune.timeline.analysis.findings.negotiation import cache_remedy
 from hvdtune.timeline.analysis.metrics import breakdown
 from hvdtune.timeline.model.job_metadata import job_metadata_of
@@ -54,18 +59,41 @@ def test_the_largest_part_of_a_step_that_no_finding_is_about_is_named() -> None:
     findings = {finding.kind: finding for finding in ask(trace).findings}
     share = 100 * 4.0 / evidence.step_ms
     left = f"waiting for buckets takes 4.00 ms of a step ({share:.0f} %, the mean of all ranks)"
-    assert unnamed.note(evidence, [findings["slow-compute"]]).startswith(left)
-    assert not unnamed.note(evidence, list(findings.values()))
+
+    def note(*found: TraceFinding) -> str:
+        return unnamed.shares(trace, evidence, found).note(of_ranks=True)
+
+    assert note(findings["slow-compute"]).startswith(left)
+    assert not note(*findings.values())
     ranks = "waiting for ranks takes 2.00 ms"
-    assert unnamed.note(evidence, [findings["exposed-communication"]]).startswith(ranks)
+    assert note(findings["exposed-communication"]).startswith(ranks)
     assert not [note for note in ask(BALANCED.trace()).notes if "no finding is about it" in note]
 
 
 def test_sleep_of_all_ranks_is_named_though_no_rank_is_slow() -> None:
     answer = ask(Training([17.0, 17.0], asleep_ms=[12.0, 12.0]).trace())
-    assert answer.verdict == "nothing"
-    (note,) = (note for note in answer.notes if "no finding is about it" in note)
-    assert note.startswith(f"time {breakdown.OFF_PROCESSOR} takes 12.00 ms")
+    assert answer.verdict == "unexplained"
+    assert f"the largest other part is time {breakdown.OFF_PROCESSOR}, 12.00 ms" in answer.headline
+    assert answer.explained_percent == pytest.approx(100 * 5.2 / answer.step_ms, abs=0.1)
+    assert not [note for note in answer.notes if "no finding is about it" in note]
+
+
+@pytest.mark.parametrize(
+    ("asleep_ms", "verdict"), [(2.0, "nothing"), (5.0, "unexplained")], ids=["85 %", "60 %"]
+)
+def test_no_bottleneck_is_said_only_where_four_fifths_of_a_step_are_explained(
+    asleep_ms: float, verdict: str
+) -> None:
+    answer = ask(Training([11.0] * 2, asleep_ms=[asleep_ms] * 2, bucket_ms=0.1).trace())
+    assert (answer.verdict, answer.findings) == (verdict, ())
+    assert ("No bottleneck found" in answer.headline) == (verdict == "nothing")
+    assert answer.document()["explained_percent"] == pytest.approx(answer.explained_percent, abs=1)
+
+
+def test_time_of_which_nothing_is_recorded_is_not_called_computing() -> None:
+    answer = ask(Training([10.0] * 2, ran=False, bucket_ms=0.1).trace())
+    assert answer.verdict == "unexplained"
+    assert f"the largest other part is {breakdown.UNTOLD}, " in answer.headline
 
 
 def test_a_rank_for_which_nobody_waits_is_not_said_to_pause() -> None:

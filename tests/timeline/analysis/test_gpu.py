@@ -199,7 +199,7 @@ def test_a_stream_that_comes_to_its_wait_late_waits_for_nothing(tmp_path):
     steps = breakdown.steady_steps(trace)
     assert steps["blocked_ms"].tolist() == pytest.approx([0.0] * len(steps))
     assert overlap.table(steps)["hidden_percent"].tolist() == pytest.approx([100, 100])
-    assert why(trace, job_metadata_of(trace)).verdict == "nothing"
+    assert why(trace, job_metadata_of(trace)).verdict == "unexplained"
 
 
 def test_steps_of_a_script_that_is_ahead_of_its_gpu_take_as_long_as_the_gpu_does(tmp_path):

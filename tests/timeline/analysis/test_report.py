@@ -21,14 +21,19 @@ TITLES = ("Step times", "Stragglers", "Bus bandwidth", "Response cache")
 
 
 @pytest.mark.parametrize(
-    ("steps", "said"),
+    ("training", "said"),
     [
-        pytest.param(60, "Rank 1 computes longer", id="findings"),
-        pytest.param(3, "INCOMPLETE", id="an incomplete trace"),
+        pytest.param(Training([10.0, 14.0]), "Rank 1 computes longer", id="findings"),
+        pytest.param(Training([10.0, 14.0], steps=3), "INCOMPLETE", id="an incomplete trace"),
+        pytest.param(
+            Training([17.0, 17.0], asleep_ms=[12.0, 12.0]),
+            "Not explained: in 5",
+            id="not explained",
+        ),
     ],
 )
-def test_the_page_has_its_answer_pictures_and_metrics(steps: int, said: str) -> None:
-    text = page_of(Training([10.0, 14.0], steps=steps).trace())
+def test_the_page_has_its_answer_pictures_and_metrics(training: Training, said: str) -> None:
+    text = page_of(training.trace())
     assert said in text
     assert text.count("<svg") == 2
     assert [title for title in TITLES if f"<h2>{title}</h2>" not in text] == []

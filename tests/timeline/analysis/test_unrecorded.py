@@ -97,7 +97,7 @@ def test_a_profile_alone_without_collectives_is_told_what_does_not_see_them(tmp_
 LOADER = "enumerate(DataLoader)#_SingleProcessDataLoaderIter.__next__"
 
 
-def write_single(path: Path, input_us: int, **around: Any) -> Path:
+def write_single(path: Path, input_us: int, computes_us: int = 500, **around: Any) -> Path:
     """A recording of torch.profiler of one process, whose steps wait so long for input."""
     rows = [
         row
@@ -105,7 +105,7 @@ def write_single(path: Path, input_us: int, **around: Any) -> Path:
         for row in (
             event("X", n * STEP_US, f"ProfilerStep#{n}", dur=STEP_US, cat="user_annotation"),
             event("X", n * STEP_US + 50, LOADER, dur=input_us, cat="user_annotation"),
-            event("X", n * STEP_US + 100 + input_us, "aten::mm", dur=500, cat="cpu_op"),
+            event("X", n * STEP_US + 100 + input_us, "aten::mm", dur=computes_us, cat="cpu_op"),
         )
     ]
     return write(path, *rows, deviceProperties=[], **around)
@@ -127,8 +127,11 @@ def test_a_single_process_is_one_rank_whose_waits_for_input_are_found(tmp_path):
 
 
 def test_a_single_process_that_hardly_waits_for_input_has_no_bottleneck(tmp_path):
-    said = answer(open_trace(write_single(tmp_path / "trace.json", STEP_US // 100)))
-    assert said.verdict == "nothing" and "only waiting for input" in said.notes[0]
+    for share, verdict in ((0.9, "nothing"), (0.3, "unexplained")):
+        path = write_single(tmp_path / "trace.json", STEP_US // 100, round(share * STEP_US))
+        said = answer(open_trace(path))
+        assert said.verdict == verdict and "only waiting for input" in said.notes[0]
+        assert said.explained_percent == pytest.approx(100 * share, abs=2)
 
 
 def test_a_process_that_says_that_it_is_alone_waits_for_nobody(tmp_path):

@@ -83,7 +83,7 @@ _PARTS = (
 def find(evidence: TraceEvidence) -> Iterator[TraceFinding]:
     """One finding for each named part, one for a rank that computes longer, one for pauses.
 
-    A finding that names ranks is left out where the others are recorded not to wait for them.
+    Omits a finding that names ranks if the others did not wait for them, by the trace.
     """
     costs = _costs_of_ranks(evidence)
     for found in _find(evidence):

@@ -63,7 +63,8 @@ def _in_a_clause(text: str) -> str:
 
 
 _NO_COLLECTIVES = "there are no collectives"
-Verdict = Literal["found", "nothing", "incomplete"]
+Verdict = Literal["found", "nothing", "unexplained", "incomplete"]
+_ONLY_ARRIVALS = "when ranks announced is recorded, and what a step is made of is not"
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,8 @@ class Answer:
     """Why a job is slow, as far as its trace tells.
 
     Attributes:
-        verdict: "found", "nothing" (no bottleneck), "incomplete" (evidence is missing).
+        verdict: "found", "nothing" (no bottleneck), "unexplained" (nothing was found, and less
+            than 80 % of a step is explained), "incomplete" (evidence is missing).
         findings: at most five, the one that costs most first.
         missing: what evidence is missing, one sentence each.
         notes: what limits the answer without making it impossible.
@@ -79,6 +81,8 @@ class Answer:
         steps: how many were looked at.
         ranks: whose events are there.
         scope: what was looked at, where that is no steps.
+        explained_percent: of a step, where nothing was found in steps; see `unnamed.StepShares`.
+        unexplained: the largest part without an explanation, of an "unexplained" step.
     """
 
     verdict: Verdict
@@ -89,6 +93,8 @@ class Answer:
     steps: int = 0
     ranks: tuple[int, ...] = ()
     scope: str = ""
+    explained_percent: float | None = None
+    unexplained: str = ""
 
     @property
     def headline(self) -> str:
@@ -99,10 +105,13 @@ class Answer:
             return f"{self.scope}."
         ranks = counted(len(self.ranks), "rank")
         scope = f"{counted(self.steps, 'step')} of {self.step_ms:.2f} ms on {ranks}"
+        if self.verdict == "unexplained":
+            return f"Not explained: in {scope}, {self.unexplained}."
         return f"{scope}." if self.findings else f"No bottleneck found in {scope}."
 
     def document(self) -> dict[str, Any]:
         """For JSON."""
+        percent = self.explained_percent
         return {
             "verdict": self.verdict,
             "step_ms": round(self.step_ms, 4) if self.step_ms else None,
@@ -110,6 +119,8 @@ class Answer:
             "ranks": list(self.ranks),
             "findings": [finding.row() for finding in self.findings],
             "missing": list(self.missing),
+            "explained_percent": percent if percent is None else round(percent, 2),
+            "unexplained": self.unexplained,
             "notes": list(self.notes),
         }
 
@@ -165,16 +176,32 @@ def _answer(trace: Trace, job: JobMetadata, steps: pd.DataFrame | None) -> Answe
     if len(evidence.busy) < FEW_STEPS:
         found = [_less_sure(finding) for finding in found]
         notes.insert(0, f"{len(evidence.busy)} steps are few: what is seldom may be missing")
-    if text := unnamed.note(evidence, found[:MOST_FINDINGS]):
-        notes.append(text)
-    return Answer(
-        "found" if found else "nothing",
+    answer = _of_steps(trace, evidence, found, notes)
+    return replace(answer, steps=len(evidence.busy))
+
+
+def _of_steps(
+    trace: Trace, evidence: TraceEvidence, found: Sequence[TraceFinding], notes: Sequence[str]
+) -> Answer:
+    """The answer of steps that were looked at."""
+    answer = Answer(
+        "found",
         findings=tuple(found[:MOST_FINDINGS]),
         notes=tuple(notes),
         step_ms=evidence.step_ms,
-        steps=len(evidence.busy),
-        ranks=job.ranks,
+        steps=evidence.steps["step"].nunique(),
+        ranks=evidence.job.ranks,
     )
+    shares = unnamed.shares(trace, evidence, answer.findings)
+    if found or shares.are_enough:
+        note = shares.note(of_ranks=evidence.busy.shape[1] > 1)
+        answer = replace(answer, notes=(*answer.notes, note) if note else answer.notes)
+    if found:
+        return answer
+    answer = replace(answer, verdict="nothing", explained_percent=shares.explained_percent)
+    if shares.are_enough:
+        return answer
+    return replace(answer, verdict="unexplained", unexplained=shares.sentence())
 
 
 def _less_sure(finding: TraceFinding) -> TraceFinding:
@@ -209,14 +236,7 @@ def _without_collectives(trace: Trace, job: JobMetadata) -> Answer | None:
     if steps < FEW_STEPS:
         found = [_less_sure(finding) for finding in found]
         notes.insert(0, f"{steps} steps are few: what is seldom may be missing")
-    return Answer(
-        "found" if found else "nothing",
-        findings=tuple(found[:MOST_FINDINGS]),
-        notes=tuple(notes),
-        step_ms=evidence.step_ms,
-        steps=steps,
-        ranks=job.ranks,
-    )
+    return _of_steps(trace, evidence, found, notes)
 
 
 def _told_of_scripts(trace: Trace, evidence: TraceEvidence) -> list[str]:
@@ -288,8 +308,9 @@ def _of_arrivals(arrivals: Arrivals, trace: Trace, job: JobMetadata) -> Answer:
         found = [replace(finding, remedy=_LOOK_INSIDE) for finding in found]
     return replace(
         looked,
-        verdict="found" if found else "nothing",
+        verdict="found" if found else "unexplained",
         findings=tuple(found),
+        unexplained="" if found else f"no rank is late; {_ONLY_ARRIVALS}",
         notes=(
             *looked.notes,
             "the trace says when ranks announced tensors and not what they did before, so nothing "
