@@ -56,7 +56,7 @@ class Recorder:
 
 @dataclass(frozen=True)
 class Training:
-    """Steps in which all ranks compute, announce `tensors` at once and wait for one bucket.
+    """Steps in which all ranks compute, announce `tensors` and wait for one bucket.
 
     Attributes:
         compute_ms: of each rank.
@@ -65,6 +65,8 @@ class Training:
         ran: the trace tells processor times: all of compute, none of spans.
         asleep_ms: part of each rank's compute in which it was off its processor.
         no_processor_ms: part in which it could have run.
+        names: of the tensors, by their number.
+        apart_ms: between two announcements of a rank, before the end of its compute.
         response_ms: how much later each rank gets its responses; communication waits for the last.
     """
 
@@ -80,6 +82,8 @@ class Training:
     cached: bool = True
     response_ms: Sequence[float] = ()
     noise_ms: float = 0.0
+    names: str = "layer{}"
+    apart_ms: float = 0.0
 
     def trace(self, **setting: Any) -> Trace:
         record = Recorder()
@@ -125,7 +129,8 @@ class Training:
         record.add(rank, "CYCLE", heard, heard, seq=step, arg=self.tensors, bucket=size)
         for index in range(self.tensors):
             key = {"seq": step * self.tensors + index, "bucket": step}
-            name = f"layer{index}"
-            record.add(rank, "NEGOTIATE", ready, heard, name, **key, arg=int(self.cached))
+            name = self.names.format(index)
+            asked = ready - (self.tensors - 1 - index) * self.apart_ms
+            record.add(rank, "NEGOTIATE", asked, heard, name, **key, arg=int(self.cached))
             record.add(rank, "QUEUE", heard, heard, name, **key)
             record.add(rank, "ALLREDUCE", heard, end, name, **key, arg=self.tensor_bytes)

@@ -63,6 +63,7 @@ _NO_SUM = (
 )
 _PAGES = {
     "tiny-buckets": "/fusion",
+    "small-ddp-buckets": "/tensors",
     "long-cycle": "/fusion",
     "cold-cache": "/fusion",
     "copy-bound": "/fusion",

@@ -106,6 +106,35 @@ def test_a_rank_for_which_nobody_waits_is_not_said_to_pause() -> None:
     assert not [found for found in answer.findings if found.ranks == (0,)], answer
 
 
+DDP = Training([20.0, 20.0], tensors=30, names="allreduce.bucket {}: a.bias to a.weight")
+
+
+@pytest.mark.parametrize(
+    ("training", "buckets"),
+    [
+        pytest.param(
+            dataclasses.replace(DDP, tensor_bytes=200 << 10, apart_ms=0.2), 30, id="of 200 KiB"
+        ),
+        pytest.param(dataclasses.replace(DDP, tensor_bytes=26 << 20), 0, id="of the default size"),
+        pytest.param(
+            Training([20.0, 20.0], tensors=30, tensor_bytes=200 << 10, apart_ms=0.2),
+            0,
+            id="of no DDP",
+        ),
+    ],
+)
+def test_buckets_of_ddp_that_are_too_small_are_a_finding(training: Training, buckets: int) -> None:
+    found = {finding.kind: finding for finding in ask(training.trace()).findings}
+    assert ("small-ddp-buckets" in found) == bool(buckets), found
+    if buckets:
+        finding = found["small-ddp-buckets"]
+        assert f"sends {buckets} small buckets" in finding.summary
+        assert "200 KiB (median); with DDP's default sizes there would be 2" in finding.evidence[0]
+        assert "--knobs live,ddp_bucket_cap_mb" in finding.remedy
+        # 28 calls less, of one and a half times 0.2 ms; joined buckets are ready later.
+        assert 2.0 < finding.cost.mean <= 28 * 0.3
+
+
 exactly = pytest.approx
 
 

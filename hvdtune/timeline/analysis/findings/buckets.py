@@ -1,5 +1,6 @@
 """Time lost in how tensors are put into buckets."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -8,7 +9,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hvdtune.plural import sized
-from hvdtune.timeline.analysis.findings.finding import SEND_LESS, TraceEvidence, TraceFinding
+from hvdtune.timeline.analysis.findings.finding import (
+    SEND_LESS,
+    StepCost,
+    TraceEvidence,
+    TraceFinding,
+)
+from hvdtune.timeline.analysis.findings.slow_ranks import processors_share
 from hvdtune.timeline.analysis.metrics import fusion
 from hvdtune.timeline.analysis.metrics.breakdown import of_each_rank, spans_of, waits_of
 from hvdtune.timeline.analysis.metrics.critical_path import path_rows
@@ -19,11 +26,20 @@ DEFAULT_THRESHOLD_BYTES = 128 << 20
 LARGE_SHARE = 0.5  # of a step's bytes in one tensor
 AFTER_SHARE = 0.1  # of a step's bytes: the small gradients that an optimizer packs come last
 COPY_SHARE = 0.5  # of the work in buckets
+# What hvdtune.distributed calls a bucket of DistributedDataParallel.
+DDP_BUCKET = re.compile(r"allreduce\.bucket [0-9]+: ")
+DDP_BYTES = (1 << 20, 25 << 20)  # DDP's default sizes: of the first bucket, of the others
+# A call of an operation: the script's part is as long as the shortest times between two
+# announcements, which have hardly any computing in them; to complete it takes half of that again.
+_SHORTEST = 0.1  # quantile
+_MOST_OF_PART_MS = 0.3
+_CALL_OF_PART = 1.5
 
 
 def find(evidence: TraceEvidence) -> Iterator[TraceFinding]:
-    """Find at most one of each: tiny buckets, a huge late tensor, copies."""
+    """Find at most one of each: tiny buckets, buckets of DDP, a huge late tensor, copies."""
     yield from _tiny_buckets(evidence)
+    yield from _small_ddp_buckets(evidence)
     yield from _huge_late_tensor(evidence)
     yield from _copy_bound(evidence)
 
@@ -50,6 +66,89 @@ def _tiny_buckets(evidence: TraceEvidence) -> Iterator[TraceFinding]:
         knob="fusion_threshold_bytes",
         confidence="medium",
     )
+
+
+def _small_ddp_buckets(evidence: TraceEvidence) -> Iterator[TraceFinding]:
+    """Buckets of DDP that its default size would join.
+
+    The steps are replayed with joined buckets, which are ready when the last of each is. Each
+    bucket less also saves the script a call.
+    """
+    steps = [step for step in evidence.replayed if any(map(DDP_BUCKET.match, step.names))]
+    if evidence.rules is None or 2 * len(steps) < len(evidence.replayed) or not steps:
+        return
+    joined_steps = [_with_joined(step) for step in steps]
+    counts = np.array([len(step.names) for step in steps])
+    spared = counts - np.array([len(step.names) for step in joined_steps])
+    if np.median(spared) < 1:
+        return
+    call_ms = _call_ms(steps) / (1 - min(processors_share(evidence), 0.9))
+    cost = _with_calls(
+        evidence.saved(steps, changed=joined_steps), call_ms * float(spared.mean()), evidence
+    )
+    of_ddp = [
+        (name, size)
+        for step in steps
+        for name, size in zip(step.names, step.bytes, strict=True)
+        if DDP_BUCKET.match(name)
+    ]
+    number, size = len(of_ddp) / len(steps), float(np.median([size for _, size in of_ddp]))
+    yield TraceFinding(
+        kind="small-ddp-buckets",
+        ranks=(),
+        cost=cost,
+        summary=f"DistributedDataParallel sends {number:.0f} small buckets per step",
+        evidence=(
+            f"they have {sized(size)} (median); with DDP's default sizes there would be "
+            f"{number - float(spared.mean()):.0f}",
+            f"a bucket costs the script about {1000 * call_ms:.0f} us besides its communication",
+        ),
+        remedy="leave out bucket_cap_mb of DistributedDataParallel (default: 25), or search the "
+        "size with hvdtune run --trials 40 --knobs live,ddp_bucket_cap_mb",
+        knob="ddp_bucket_cap_mb",
+        confidence="medium",
+    )
+
+
+def _with_joined(step: Step) -> Step:
+    """The step with buckets of DDP joined in their order, up to DDP's default sizes."""
+    groups: list[list[int]] = []
+    filled, number = 0.0, -1  # bytes of the last group of DDP's, and which of them that is
+    open_group: list[int] | None = None
+    for index, name in enumerate(step.names):
+        size = float(step.bytes[index])
+        if not DDP_BUCKET.match(name):
+            groups.append([index])
+        elif open_group is not None and filled + size <= DDP_BYTES[min(number, 1)]:
+            open_group.append(index)
+            filled += size
+        else:
+            open_group, filled, number = [index], size, number + 1
+            groups.append(open_group)
+    groups.sort(key=lambda group: group[-1])
+    return replace(
+        step,
+        announced_ms=np.stack([step.announced_ms[:, group].max(axis=1) for group in groups], 1),
+        bytes=np.array([step.bytes[group].sum() for group in groups]),
+        fusible=np.array([step.fusible[group].all() for group in groups]),
+        names=tuple(step.names[group[0]] for group in groups),
+    )
+
+
+def _call_ms(steps: list[Step]) -> float:
+    """Time that a call of an operation takes on an idle processor."""
+    gaps = [np.diff(np.sort(step.announced_ms, axis=1), axis=1).ravel() for step in steps]
+    known = np.concatenate(gaps)
+    known = known[~np.isnan(known)]
+    part_ms = float(np.quantile(known, _SHORTEST)) if len(known) else 0.0
+    return _CALL_OF_PART * min(part_ms, _MOST_OF_PART_MS)
+
+
+def _with_calls(cost: StepCost, calls_ms: float, evidence: TraceEvidence) -> StepCost:
+    """The cost with the time of the calls that would be spared, ms per step."""
+    mean = cost.mean + calls_ms
+    percent = 100 * mean / evidence.step_ms if evidence.step_ms else 0.0
+    return StepCost(mean, cost.low + calls_ms, cost.high + calls_ms, percent)
 
 
 def _huge_late_tensor(evidence: TraceEvidence) -> Iterator[TraceFinding]:

@@ -51,6 +51,7 @@ OF_HANGS = frozenset(
 BY_MODEL = frozenset(
     {
         "tiny-buckets",
+        "small-ddp-buckets",
         "long-cycle",
         "cold-cache",
         "different-order",

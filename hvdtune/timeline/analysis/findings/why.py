@@ -413,7 +413,7 @@ _CROWDED = (
 # What scripts say that they do is known, however crowded the host is.
 _SAID = {"oversubscribed", "gc-pauses", "checkpoint-pauses"}
 # So is the setting, and what scripts announce and when, though what these cost is not sure.
-_KNOWN = {"tiny-buckets", "long-cycle", "cold-cache", "huge-late-tensor"}
+_KNOWN = {"tiny-buckets", "small-ddp-buckets", "long-cycle", "cold-cache", "huge-late-tensor"}
 
 
 def _apart_from_crowding(found: list[TraceFinding], lost_ms: float) -> list[TraceFinding]:
