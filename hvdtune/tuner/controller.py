@@ -31,11 +31,13 @@ from hvdtune.tuner.results.fingerprint import (
     Fingerprint,
     differences,
     parse_fingerprint,
+    recorded_operations,
     recorded_tensors,
 )
 from hvdtune.tuner.results.run_files import write_results
 from hvdtune.tuner.results.search_report import render_search
 from hvdtune.tuner.results.study_report import render_report
+from hvdtune.tuner.results.unsearched import left_by_restarting, left_in_live_run
 from hvdtune.tuner.search.beliefs import Believed, posteriors
 from hvdtune.tuner.search.choice import with_choice, with_simpler
 from hvdtune.tuner.search.context import StudyContext
@@ -224,7 +226,13 @@ def _run(
     store.set("noise_floor", to_percent(floor))
     store.set("noise_floor_pairs", options.min_verify_pairs)
     decided = _confirm_or_search(context, store, study, run_dir)
-    verdict = explained(decided.verdict, runner.default, goes_on=decided.goes_on)
+    searched = [knob.name for knob in store.space.knobs]
+    left = (
+        left_by_restarting(searched, study.knobs)
+        if isinstance(study.start_job, ByRestarting)
+        else left_in_live_run(searched, recorded_operations(run_dir))
+    )
+    verdict = explained(decided.verdict, runner.default, goes_on=decided.goes_on, not_searched=left)
     if study.membership:
         text = f"with {study.membership}: {verdict.text}"
         verdict = dataclasses.replace(verdict, text=text, membership=study.membership)

@@ -126,7 +126,8 @@ def check(folder: Path, verdict: Verdict, capsys: pytest.CaptureFixture[str]) ->
 def check_choice(verdict: Verdict) -> None:
     """The sentence of what to do is about the setting in use, which is proved or a safe bet."""
     if verdict.setting == DEFAULT:
-        assert verdict.advice.startswith("Keep the default")
+        assert verdict.advice.startswith("Keep the default of the searched knobs")
+        assert "Not searched: " in verdict.advice
         assert verdict.in_use.endswith(": the default")
         if verdict.kind == "noisy" and verdict.believed is not None:
             assert not is_better_bet(posterior_from(verdict.believed))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -17,6 +18,8 @@ Spans = tuple[Ints, Ints]  # begins and ends in ns
 Column = Literal["name", "seq", "bucket", "arg"]
 # What a script may say it does (SPAN), and what hvdtune.torch says for it.
 INPUT, GARBAGE, CHECKPOINT = "input", "gc", "checkpoint"
+# Names of the buckets of torch's DistributedDataParallel over hvdtune.distributed.
+DDP_BUCKET = re.compile(r"allreduce\.bucket [0-9]+: ")
 Row = Literal["steps", "script", "communication", "clock", "tensor", "process"]
 
 

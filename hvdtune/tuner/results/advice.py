@@ -12,16 +12,20 @@ _ENOUGH_LAUNCHES = 3
 _TWICE = 100.0
 
 
-def explained(verdict: Verdict, default: Setting, *, goes_on: bool) -> Verdict:
+def explained(
+    verdict: Verdict, default: Setting, *, goes_on: bool, not_searched: str = ""
+) -> Verdict:
     """The verdict with the sentences for whoever trains; sizes are in units that people read.
 
     Args:
         goes_on: the training does, with the setting of the verdict.
+        not_searched: the knobs that were not searched, in a sentence; see `unsearched`.
     """
     lead = "in use" if goes_on else "to use"
-    return replace(
-        verdict, in_use=f"{lead}: {_choice(verdict, default)}", advice=_advice(verdict, default)
-    )
+    advice = _advice(verdict, default, "the searched knobs" if not_searched else "")
+    if not_searched and verdict.setting == default:
+        advice = f"{advice} {not_searched}"
+    return replace(verdict, in_use=f"{lead}: {_choice(verdict, default)}", advice=advice)
 
 
 def _choice(verdict: Verdict, default: Setting) -> str:
@@ -40,8 +44,13 @@ def _choice(verdict: Verdict, default: Setting) -> str:
     )
 
 
-def _advice(verdict: Verdict, default: Setting) -> str:
-    """What to do and why, in a sentence or two without statistics."""
+def _advice(verdict: Verdict, default: Setting, searched: str) -> str:
+    """Advice and its reason, in a sentence or two without statistics.
+
+    Args:
+        searched: the knobs whose default may be advised; "": all.
+    """
+    keep = f"Keep the default of {searched}" if searched else "Keep the default"
     candidate = "" if verdict.candidate is None else describe(verdict.candidate, default)
     if verdict.kind == "improved":
         return _advice_on_proved(verdict, candidate) + _on_simpler(verdict.simpler, default)
@@ -50,21 +59,21 @@ def _advice(verdict: Verdict, default: Setting) -> str:
         advice = _advice_on_expected(verdict.expected, setting)
         return advice + _on_simpler(verdict.simpler, default)
     if verdict.kind == "noisy" and verdict.believed is not None and verdict.in_search is not None:
-        return _back_to_default(verdict.believed, verdict.in_search, candidate)
+        return keep + _back_to_default(verdict.believed, verdict.in_search, candidate)
     if verdict.kind == "noisy":
         return (
-            "Keep the default for now: steps take so unequal a time here that a small gain does "
+            f"{keep} for now: steps take so unequal a time here that a small gain does "
             "not show. Measure again on a quieter machine or for longer."
         )
     if verdict.kind == "unstable":
         return (
-            f"Keep the default: what {candidate} gains differs from launch to launch, so the next "
+            f"{keep}: what {candidate} gains differs from launch to launch, so the next "
             "launch may be slower with it."
         )
     if verdict.ci_percent is None:
-        return "Keep the default: no other setting has been shown to be faster."
+        return f"{keep}: no other setting has been shown to be faster."
     return (
-        f"Keep the default: {candidate} seemed the best of the others, and gains "
+        f"{keep}: {candidate} seemed the best of the others, and gains "
         f"{_at_most(verdict.ci_percent[1])}. `hvdtune timeline why` says what else costs time."
     )
 
@@ -126,10 +135,10 @@ def _advice_on_expected(expected: Belief, setting: str) -> str:
 
 
 def _back_to_default(believed: Belief, in_search: Belief, candidate: str) -> str:
-    """Why a setting that was verified, and may be better, is not used."""
+    """The reason not to use a verified setting that may be better, after the advice."""
     seemed = f"{candidate} seemed {pace(in_search.gain_percent)} {in_search.scope}"
     return (
-        f"Keep the default for now: {seemed}, but after all launches it is somewhere between "
+        f" for now: {seemed}, but after all launches it is somewhere between "
         f"{pace(believed.low_percent)} and {pace(believed.high_percent)}, so the default is "
         "the safer choice. Measure again on a quieter machine or for longer."
     )

@@ -1,5 +1,6 @@
 """What a profile was measured on, and how far that is from here."""
 
+import contextlib
 import math
 from collections import Counter
 from collections.abc import Iterator, Mapping
@@ -79,14 +80,36 @@ def complete_fingerprint(
 
 def recorded_tensors(run_dir: Path) -> Tensors | None:
     """The tensors in rank 0's raw trace of the latest launch that has one, running or not."""
+    for path in _raw_traces(run_dir):
+        if (tensors := traced_tensors(path)) is not None:
+            return tensors
+    return None
+
+
+def recorded_operations(run_dir: Path) -> set[str]:
+    """Names of the operations in rank 0's raw trace of the latest launch, running or not."""
+    from hvdtune.timeline.model.schema import COLLECTIVES, KINDS
+    from hvdtune.timeline.reading.formats.hvt import read_rank_file
+
+    for path in _raw_traces(run_dir):
+        with contextlib.suppress(TraceFormatError):
+            file = read_rank_file(path)
+            kinds = file.records["duration_and_kind"] >> 48
+            codes = [KINDS[name].code for name in COLLECTIVES]
+            sent = {
+                int(name) for code in codes for name in set(file.records["name"][kinds == code])
+            }
+            return {file.names[name] for name in sent & file.names.keys()}
+    return set()
+
+
+def _raw_traces(run_dir: Path) -> list[Path]:
+    """Of rank 0, the latest launch first."""
     launches = sorted(
         run_dir.glob("ranks/launch-*/rank-0.hvt"),
         key=lambda path: int(path.parent.name.removeprefix("launch-")),
     )
-    for path in reversed(launches):
-        if (tensors := traced_tensors(path)) is not None:
-            return tensors
-    return None
+    return launches[::-1]
 
 
 def traced_tensors(path: Path) -> Tensors | None:

@@ -5,6 +5,8 @@ from dataclasses import replace
 import pytest
 
 from hvdtune.tuner.results.advice import explained
+from hvdtune.tuner.results.unsearched import left_by_restarting, left_in_live_run
+from hvdtune.tuner.space.targets import target_of
 from hvdtune.tuner.stats.posterior import Belief
 from hvdtune.tuner.stats.verdict import SimplerSetting, Verdict, judge, nothing_verified
 from tests.kit.simulated_job import DEFAULT
@@ -99,6 +101,50 @@ def test_a_default_that_stays_says_what_may_be_missed(high: float, said: str) ->
 def test_without_a_candidate_nothing_is_said_of_one() -> None:
     verdict = nothing_verified(DEFAULT, 0.01, 20, "no setting beats the default")
     assert advice_on(verdict) == ("Keep the default: no other setting has been shown to be faster.")
+
+
+OF_DDP = {"allreduce.bucket 0: 2.bias to 2.weight", "broadcast.first values of float32"}
+OF_FSDP2 = {"allgather.layers.0", "reducescatter.layers.0", "allreduce.torch.3"}
+OF_OPTIMIZER = {"layers.0.weight", "allgather.noname.1", "reducescatter.noname.2"}
+
+
+@pytest.mark.parametrize(
+    ("operations", "named"),
+    [
+        pytest.param(OF_DDP, "`hvdtune run --trials 40 --knobs live,ddp_bucket_cap_mb`", id="ddp"),
+        pytest.param(OF_FSDP2, "arguments of FSDP2's fully_shard", id="fsdp2"),
+        pytest.param(OF_OPTIMIZER, "`hvdtune run --trials 40 --mode restart", id="optimizer"),
+        pytest.param(set(), "choices of the script (declare them with hvd.knob", id="unknown"),
+    ],
+)
+@pytest.mark.parametrize("kind", [*KINDS, "nothing verified"])
+def test_no_advice_keeps_the_default_of_knobs_that_were_not_searched(
+    kind: str, operations: set[str], named: str
+) -> None:
+    verdict = nothing_verified(DEFAULT, 0.01, 20, "no setting is proved faster")
+    if kind in KINDS:
+        verdict = judge(OTHER, DEFAULT, KINDS[kind], 0.001)
+    left = left_in_live_run(["cycle_time_ms", "channels"], operations)
+    advice = explained(verdict, DEFAULT, goes_on=True, not_searched=left).advice
+    if verdict.setting == DEFAULT:
+        assert advice.startswith("Keep the default of the searched knobs")
+        assert "Searched: cycle_time_ms, channels. Not searched: " in advice and named in advice
+    else:
+        assert "earched" not in advice
+    assert ("FSDP2" in left) == (operations == OF_FSDP2)
+    assert ("ddp_bucket_cap_mb" in left) == (operations == OF_DDP)
+
+
+def test_a_script_that_declares_knobs_is_not_told_to() -> None:
+    assert "hvd.knob" not in left_in_live_run(["script.chunks"], OF_DDP)
+
+
+def test_knobs_that_a_study_by_restarting_left_out_are_named() -> None:
+    knobs = target_of("ddp", {}).knobs
+    left = left_by_restarting(["ddp_bucket_cap_mb"], knobs)
+    assert "ddp_first_bucket_mb, ddp_gradient_as_bucket_view" in left
+    assert left.endswith(" more (name them in --knobs).")
+    assert not left_by_restarting([knob.name for knob in knobs], knobs)
 
 
 def test_what_is_in_use_is_told_apart_from_what_is_proved() -> None:

@@ -1,6 +1,5 @@
 """Time lost in how tensors are put into buckets."""
 
-import re
 from collections import Counter
 from collections.abc import Iterator
 from dataclasses import replace
@@ -21,13 +20,12 @@ from hvdtune.timeline.analysis.metrics.breakdown import of_each_rank, spans_of, 
 from hvdtune.timeline.analysis.metrics.critical_path import path_rows
 from hvdtune.timeline.analysis.replay import Step
 from hvdtune.timeline.model.intervals import covered_within, joined
+from hvdtune.timeline.model.schema import DDP_BUCKET
 
 DEFAULT_THRESHOLD_BYTES = 128 << 20
 LARGE_SHARE = 0.5  # of a step's bytes in one tensor
 AFTER_SHARE = 0.1  # of a step's bytes: the small gradients that an optimizer packs come last
 COPY_SHARE = 0.5  # of the work in buckets
-# What hvdtune.distributed calls a bucket of DistributedDataParallel.
-DDP_BUCKET = re.compile(r"allreduce\.bucket [0-9]+: ")
 DDP_BYTES = (1 << 20, 25 << 20)  # DDP's default sizes: of the first bucket, of the others
 # A call of an operation: the script's part is as long as the shortest times between two
 # announcements, which have hardly any computing in them; to complete it takes half of that again.
