@@ -14,6 +14,7 @@ from hvdtune.tuner.results.fingerprint import (
     differences,
     distance,
     parse_fingerprint,
+    recorded_operations,
     recorded_tensors,
 )
 from tests.kit.rank_files import header, metadata, names, record, records
@@ -67,10 +68,12 @@ def test_the_latest_launch_with_tensors_counts(tmp_path: Path) -> None:
     found = recorded_tensors(tmp_path)
     assert found is not None
     assert found.bytes == 16
+    assert recorded_operations(tmp_path) == {"a", "allreduce.noname.1"}
 
 
 def test_where_nothing_was_recorded_there_are_no_tensors(tmp_path: Path) -> None:
     assert recorded_tensors(tmp_path) is None
+    assert recorded_operations(tmp_path) == set()
     assert complete_fingerprint({"cores": 2}, JobInfo(2, ("a",)), tmp_path) == {
         "world": 2,
         "hosts": ["a"],
