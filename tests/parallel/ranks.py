@@ -140,7 +140,13 @@ def _main(
     except BaseException as error:
         outcome = Outcome(config.rank, None, error, traceback.format_exc())
     # Plain pickle: multiprocessing's own would share tensors through a process that ends here.
-    results.send_bytes(pickle.dumps(outcome))
+    try:
+        data = pickle.dumps(outcome)
+    except Exception as error:
+        # Else this rank would look killed. pytest's own exceptions cannot be pickled.
+        trace = outcome.trace or traceback.format_exc()
+        data = pickle.dumps(Outcome(config.rank, None, AssertionError(repr(error)), trace))
+    results.send_bytes(data)
     results.close()
 
 
