@@ -81,6 +81,16 @@ def _address_of_values(sparse: torch.Tensor) -> int:
     return sparse._values().data_ptr() if sparse.layout is torch.sparse_coo else 0
 
 
+def changed_error(name: str) -> StepOrderError:
+    """The error for a gradient that a script changed after `backward` and before `synchronize`."""
+    return StepOrderError(
+        f"The gradient of {name} was changed before it was combined. After loss.backward(), call "
+        "optimizer.synchronize(), then change gradients, then call step() inside "
+        "optimizer.skip_synchronize(). (backward() combines gradients by itself if it computes the "
+        "last one of a step. This pass left others out.)"
+    )
+
+
 class InFlightGradient:
     """A gradient while it is combined, during which nobody else may change it.
 
@@ -109,11 +119,7 @@ class InFlightGradient:
         address = gradient.data_ptr() if is_dense else _address_of_values(gradient)
         is_same = self.row.parameter.grad is gradient and address == self._address
         if not is_same or self._version not in (None, gradient._version):
-            raise StepOrderError(
-                f"the gradient of {self.row.name} was changed while it was being combined: after "
-                "loss.backward(), call optimizer.synchronize(), then change gradients, then call "
-                "step() inside optimizer.skip_synchronize()"
-            )
+            raise changed_error(self.row.name)
         return gradient
 
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import threading
+import enum
+import functools
 import warnings
-import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, Final, cast
+from typing import Any, Final
 
 import torch
 
@@ -26,8 +26,9 @@ from hvdtune.core.rank.process_sets import ProcessSet, global_process_set, id_of
 from hvdtune.errors import CollectiveError, HvdtuneError, StepOrderError, UsageError
 from hvdtune.torch.adapter import DTYPES
 from hvdtune.torch.adasum import DeltaOptimizer
+from hvdtune.torch.backward_pass import LeftGradients, PassWatch, at_end_of_pass
 from hvdtune.torch.compression import Compression
-from hvdtune.torch.gradients import InPlace, MakeRequest, Packed, describe
+from hvdtune.torch.gradients import InPlace, MakeRequest, Packed, changed_error, describe
 from hvdtune.torch.sparse import Sparse, layout_of
 from hvdtune.torch.wrapper import Names, Wrapper, WrapperOptions, parameters_of
 
@@ -51,10 +52,12 @@ def DistributedOptimizer(
     """Wraps an optimizer so that `step` applies gradients combined over all ranks.
 
     A parameter's gradient is sent as soon as the backward pass has accumulated it, so communication
-    overlaps the rest of the pass; small ones travel together when the pass is over. Between the
-    backward pass and `synchronize` or `step`, a gradient that changes is refused (StepOrderError),
-    and its storage must not be resized: that frees memory which is being read. The result is also
-    an instance of the wrapped optimizer's class and shares its state and parameter groups.
+    overlaps the rest of the pass. Small gradients travel together when the pass is over. A pass
+    that computes the last gradient of a step returns when all of them are combined, so a script may
+    clip, unscale or read them as in one process. A pass that leaves gradients out does not wait:
+    `synchronize` or `step` combines them. Until then a gradient must not change (StepOrderError),
+    and its storage must not be resized, which would free memory that is being read. The result is
+    also an instance of the wrapped optimizer's class and shares its state and parameter groups.
 
     Args:
         optimizer: any torch optimizer.
@@ -115,6 +118,14 @@ class _Evaluation:
     has_computed: bool = False  # it has, without an error
 
 
+class _CombinedBy(enum.Enum):
+    """The caller that combined the gradients of this step."""
+
+    BACKWARD = enum.auto()
+    STEP = enum.auto()  # or a GradScaler
+    SCRIPT = enum.auto()  # by `synchronize`
+
+
 class GradientOptimizer(Wrapper):
     """Combines gradients, by Average or Sum, before the wrapped optimizer's step."""
 
@@ -138,13 +149,13 @@ class GradientOptimizer(Wrapper):
         self._frozen: list[torch.Tensor] = []
         self._should_synchronize = True
         self._in_flight = False  # everything is sent, and not everything received
-        self._synchronized = False
+        self._combined: _CombinedBy | None = None
+        self._left = LeftGradients()  # by the last pass, where it did not combine them
+        self._changed: torch.Tensor | None = None  # the parameter of one that changed since
         self._is_updating = False  # the wrapped optimizer's step has begun and not ended
         self._evaluation: _Evaluation | None = None  # the one of `step`'s closure that has begun
-        self._by_scaler = False  # asked for the last `synchronize`
-        # Hooks run on one thread for each device that the backward pass uses. Reentrant: a signal
-        # handler may run a backward pass inside of a hook.
-        self._hooks_lock = threading.RLock()
+        self.pass_watch = PassWatch(self)
+        _watch_scalers()
         if self._travels:
             self._travel_with(parameters_of(self.param_groups), options.groups)
 
@@ -165,11 +176,11 @@ class GradientOptimizer(Wrapper):
         for members in plan.groups:
             self._operations.update(self._operation_on(members))
             for row in members:
-                _hook(row.parameter, self)
+                self.pass_watch.hook_large(row.parameter)
         for pack in plan.flat_buffers:
             self._packed.append(self._pack(pack))
-            for row in pack.watched():
-                _hook(row.parameter, self)
+            for row in pack.members:
+                self.pass_watch.hook_small(row.parameter)
 
     def _operation_on(self, rows: Sequence[Gradient[torch.Tensor]]) -> dict[torch.Tensor, InPlace]:
         """One operation on the gradients of these parameters, by parameter."""
@@ -190,21 +201,70 @@ class GradientOptimizer(Wrapper):
             name, tensors, reduction, process_set, gpu
         )
 
-    def _gradient_ready(self, parameter: torch.Tensor) -> None:
+    def begin_pass(self, parameter: torch.Tensor) -> None:
+        """Refuses a pass for which the gradients are not ready; see PassObserver."""
         if self._in_flight:
             raise StepOrderError(
                 "loss.backward() was called after optimizer.step() or optimizer.synchronize() was "
                 "interrupted: call it again first, gradients are still being combined"
             )
+        if self._combined is _CombinedBy.BACKWARD:
+            raise self._computed_again(parameter)
+        changed = self._left.changed_besides(parameter)
+        if changed is not None:
+            raise changed_error(self._parameter_names[changed])
+        self._combined = None
         if not self._passes.passes:
             self._sparsity.begin_step()
-        if not self._passes.is_due(id(parameter)):
+
+    def gradient_ready(self, parameter: torch.Tensor) -> None:
+        """Sends what this gradient completes; see PassObserver."""
+        count = self._passes.add(id(parameter))
+        if count > self._passes.passes_per_step:
+            raise self._computed_again(parameter)
+        if count < self._passes.passes_per_step:
             return
         operation = self._operations.get(parameter)
         if operation is None or not self._sparsity.is_known(parameter):
             return
         if operation.is_complete(parameter):
             operation.send(self._batcher)
+
+    def end_pass(self) -> None:
+        """Combines the gradients if the pass has computed the last of them; see PassObserver."""
+        again = self._passes.add_all(self.pass_watch.take_computed())
+        if again is not None:
+            raise self._computed_again(next(p for p in self._rows if id(p) == again))
+        if not self._is_complete():
+            self._left.note([*self._rows, *self._frozen])
+            return
+        self._left.clear()
+        # Every optimizer that this pass completes sends before one of them waits: the ranks may
+        # have them in different orders.
+        with contextlib.suppress(HvdtuneError):  # raised again by `_combine`
+            self._send()
+            self._in_flight = True
+        at_end_of_pass(lambda: self._combine(_CombinedBy.BACKWARD))
+
+    def _is_complete(self) -> bool:
+        """Whether no gradient of this step can be missing on this rank."""
+        due = self._passes.passes
+        if not self._passes.all_due():
+            return False
+        if len(due) < len(self._rows) and not all(
+            id(p) in due or not p.requires_grad or self._sparsity.is_unused(p) for p in self._rows
+        ):
+            return False
+        return not any(p.requires_grad and p.grad is None for p in self._frozen)
+
+    def _computed_again(self, parameter: torch.Tensor) -> StepOrderError:
+        return StepOrderError(
+            f"The gradient of {self._parameter_names[parameter]} was computed again before "
+            f"optimizer.step(), and backward_passes_per_step is {self._passes.passes_per_step}. "
+            "If backward() of another model filled it, call requires_grad_(False) on the "
+            "parameters for that pass, or this optimizer's zero_grad() after it. To accumulate "
+            "gradients of several backward() calls, increase backward_passes_per_step."
+        )
 
     def set_backward_passes_per_step(self, passes: int) -> None:
         """Changes how many backward passes are accumulated before gradients are sent."""
@@ -214,24 +274,29 @@ class GradientOptimizer(Wrapper):
     def synchronize(self) -> None:
         """Waits until every gradient holds the combined value; `step` does it by itself.
 
-        A parameter without a gradient on this rank contributes zeros, so that ranks whose passes
-        used different branches still agree.
+        Does nothing if `backward` or a GradScaler has combined them. A parameter without a gradient
+        on this rank contributes zeros, so that ranks whose passes used different branches agree.
 
-        When a signal handler raises while this waits (Ctrl-C, a time limit), gradients stay in
-        flight and keep their memory: `synchronize` or `step` called again goes on where it was,
-        `load_state_dict` waits and gives the step up, `zero_grad` and `backward` raise
-        StepOrderError. The other ranks get this rank's gradients in any case, even when the
+        When a signal handler raises while this or `backward` waits (Ctrl-C, a time limit),
+        gradients stay in flight and keep their memory: `synchronize` or `step` called again goes on
+        where it was, `load_state_dict` waits and gives the step up, `zero_grad` and `backward`
+        raise StepOrderError. The other ranks get this rank's gradients in any case, even when the
         optimizer and the model are dropped.
 
         Raises:
-            StepOrderError: a gradient was changed while it was being combined.
+            StepOrderError: a gradient was changed before or while it was combined.
             CollectiveError: see hvdtune.core.rank.collectives.
         """
-        self._by_scaler = False
+        if self._combined in (None, _CombinedBy.SCRIPT):
+            self._combine(_CombinedBy.SCRIPT)
+        else:
+            self._combined = _CombinedBy.SCRIPT
+
+    def _combine(self, by: _CombinedBy) -> None:
         if not self._travels:
             self._travel_if_others_came()
         if not self._travels:
-            self._synchronized = False
+            self._combined = None
             return
         try:
             if not self._in_flight:
@@ -241,6 +306,8 @@ class GradientOptimizer(Wrapper):
             self._batcher.wait()
             for each in travelling:
                 each.receive()
+            if self._changed is not None:  # not before: the other ranks wait for the gradients
+                raise changed_error(self._parameter_names[self._changed])
         except HvdtuneError:
             with contextlib.suppress(HvdtuneError):
                 self._batcher.wait()  # for what was sent before one could not be
@@ -248,10 +315,16 @@ class GradientOptimizer(Wrapper):
             raise
         for each in travelling:
             each.end_step()
-        self._passes.end_step()
-        self._synchronized = True
+        self._end_passes()
         self._make_sparse_again()
+        self._combined = by
         self._in_flight = False
+
+    def _end_passes(self) -> None:
+        self._passes.end_step()
+        self.pass_watch.computed.clear()
+        self._left.clear()
+        self._changed = None
 
     def _travel_if_others_came(self) -> None:
         """A rank that was alone when it wrapped the optimizer may be in a larger job by now."""
@@ -261,6 +334,9 @@ class GradientOptimizer(Wrapper):
             self._travel_with(parameters_of(self.param_groups), self._options.groups)
 
     def _send(self) -> None:
+        if self._changed is None:
+            self._changed = self._left.changed()
+        self._left.clear()  # from here on, this may change gradients itself
         self._take_unfrozen()
         self._sparsity.begin_step()
         self._settled.update(self._sparsity.settle(layout_of))
@@ -277,9 +353,9 @@ class GradientOptimizer(Wrapper):
 
     def _forget_step(self) -> None:
         """Gives up a step of which the batcher knows nothing any more."""
-        self._in_flight = self._synchronized = self._is_updating = False
-        self._evaluation = None
-        self._passes.end_step()
+        self._in_flight = self._is_updating = False
+        self._combined = self._evaluation = None
+        self._end_passes()
         for packed in self._packed:
             packed.end_step()
         for operation in dict.fromkeys(self._operations.values()):
@@ -345,17 +421,6 @@ class GradientOptimizer(Wrapper):
         finally:
             self._should_synchronize = True
 
-    @property
-    def _step_supports_amp_scaling(self) -> bool:
-        """torch.amp.GradScaler.step asks this first: the moment to combine what it will look at.
-
-        So an infinity on one rank is one on all, and all leave the step out.
-        """
-        if self._should_synchronize and (self._passes.passes or not self._synchronized):
-            self.synchronize()
-            self._by_scaler = True
-        return bool(getattr(self._wrapped, "_step_supports_amp_scaling", False))
-
     def step(self, closure: Callable[[], Any] | None = None) -> Any:
         """Waits for the combined gradients, then takes the wrapped optimizer's step.
 
@@ -381,8 +446,8 @@ class GradientOptimizer(Wrapper):
                 self._synchronize_once()
             self._is_updating = True
         result = self._step_of_wrapped(closure)
-        self._is_updating = self._synchronized = False
-        self._evaluation = None
+        self._is_updating = False
+        self._combined = self._evaluation = None
         self._note_step()
         runtime.mark_step()
         return result
@@ -390,31 +455,40 @@ class GradientOptimizer(Wrapper):
     step.hooked = True  # type: ignore[attr-defined]  # the wrapped optimizer's step runs the hooks
 
     def _synchronize_once(self) -> None:
-        if self._synchronized and not self._passes.passes:
-            if self._by_scaler:
-                return
+        if self._combined is _CombinedBy.SCRIPT:
             warnings.warn(
                 "optimizer.step() called without optimizer.skip_synchronize() after "
                 "optimizer.synchronize(): the gradients are combined a second time",
                 stacklevel=3,
             )
-        self.synchronize()
+            self._combine(_CombinedBy.STEP)
+        else:
+            self._combine_for_step()
+
+    def combine_for_scaler(self) -> None:
+        """Combines the gradients unless they are combined, for GradScaler."""
+        if self._should_synchronize:
+            self._combine_for_step()
+
+    def _combine_for_step(self) -> None:
+        if self._combined is None:
+            self._combine(_CombinedBy.STEP)
+        elif self._combined is _CombinedBy.BACKWARD:
+            self._combined = _CombinedBy.STEP
 
     def _combining(self, closure: Callable[[], Any]) -> Callable[[], Any]:
         def evaluate() -> Any:
             evaluation = self._evaluation
             if evaluation is None or not evaluation.has_computed:
                 evaluation = self._evaluate(closure)
-            elif not self._in_flight and self._synchronized:  # by the script, after an interruption
-                return self._end(evaluation)
             if self._in_flight or self._should_synchronize or self._passes.passes:
-                self.synchronize()
+                self._combine_for_step()
             return self._end(evaluation)
 
         return evaluate
 
     def _evaluate(self, closure: Callable[[], Any]) -> _Evaluation:
-        if self._evaluation is not None and self._passes.passes:
+        if self._evaluation is not None and (self._passes.passes or self._combined is not None):
             raise StepOrderError(
                 "the last optimizer.step(closure) was interrupted or failed while the closure "
                 "computed gradients, and some of them are being combined already: call "
@@ -446,36 +520,47 @@ class GradientOptimizer(Wrapper):
         """As the wrapped optimizer's, with its arguments.
 
         Raises:
-            StepOrderError: there are gradients that no `step` or `synchronize` has waited for.
+            StepOrderError: there are gradients that are not combined yet.
         """
-        if self._passes.passes or self._in_flight:
-            raise StepOrderError(
-                "optimizer.zero_grad() was called after loss.backward() but before "
-                "optimizer.step() or optimizer.synchronize(): gradients are still being combined"
-            )
-        self._synchronized = False
+        if self._passes.passes or self.pass_watch.computed or self._in_flight:
+            raise self._zeroed_too_early()
+        self._combined = None
         if self._evaluation is None or not self._evaluation.is_running:
             self._is_updating = False
             self._evaluation = None
         super().zero_grad(*given, **options)
 
+    def _zeroed_too_early(self) -> StepOrderError:
+        computed = {*self._passes.passes, *self.pass_watch.computed}
+        first = next((row.name for p, row in self._rows.items() if id(p) in computed), "parameters")
+        return StepOrderError(
+            "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
+            f"optimizer.synchronize(): the gradient of {first} is still being combined. If "
+            "backward() of another model filled it, call requires_grad_(False) on the parameters "
+            "for that pass."
+        )
+
+
+@functools.cache
+def _watch_scalers() -> None:
+    """Lets every torch.amp.GradScaler combine gradients before it unscales or looks at them.
+
+    So an infinity on one rank is one on all, and all skip the step. A scaler's changes are not
+    found otherwise: they make no new version of a gradient.
+    """
+    scaler: Any = torch.amp.GradScaler
+    unscale = scaler._unscale_grads_
+
+    @functools.wraps(unscale)
+    def combine_and_unscale(self: Any, optimizer: Any, *arguments: Any, **options: Any) -> Any:
+        if isinstance(optimizer, GradientOptimizer):
+            optimizer.combine_for_scaler()
+        return unscale(self, optimizer, *arguments, **options)
+
+    scaler._unscale_grads_ = combine_and_unscale
+
 
 _TORCH_DTYPES: Final = {name: dtype for dtype, name in DTYPES.items()}
-
-
-def _hook(parameter: torch.Tensor, optimizer: GradientOptimizer) -> None:
-    # Weak: the hooks of a wrapper that was replaced by another must not send.
-    reference = weakref.ref(optimizer)
-
-    def ready(parameter: torch.Tensor) -> None:
-        alive = reference()
-        if alive is not None:
-            # `step` tells of failures: torch never frees the graph of a backward pass in which a
-            # hook raises, nor the parameters in it.
-            with alive._hooks_lock, contextlib.suppress(CollectiveError):
-                alive._gradient_ready(parameter)
-
-    cast(Any, parameter).register_post_accumulate_grad_hook(ready)
 
 
 def _groups(groups: Any, parameters: Sequence[torch.Tensor]) -> Groups:

@@ -6,8 +6,8 @@ from hvdtune.core.gradients.backward_passes import BackwardPassCounter
 from hvdtune.core.gradients.groups import split
 from hvdtune.core.gradients.keras_variables import distinct, layer_and_own, without_counters
 from hvdtune.core.gradients.options import check_names
-from hvdtune.core.gradients.plan import FLAT_BUFFER_BYTES, SMALL_BYTES, WATCHED, Gradient, arrange
-from hvdtune.errors import StepOrderError, UsageError
+from hvdtune.core.gradients.plan import FLAT_BUFFER_BYTES, SMALL_BYTES, Gradient, arrange
+from hvdtune.errors import UsageError
 
 
 def gradients(sizes, dtype="float32", packable=True):
@@ -68,27 +68,23 @@ def test_a_split_is_in_order_and_as_even_as_can_be(items, parts, groups):
     assert split(items, parts) == groups
 
 
-@pytest.mark.parametrize("members", [2, WATCHED, WATCHED + 1, 1000])
-def test_few_members_of_a_pack_are_watched(members):
-    (pack,) = arrange(gradients([4] * members)).flat_buffers
-    watched = pack.watched()
-    assert 1 <= len(watched) <= WATCHED
-    assert watched[0] is pack.members[0]
-
-
-def test_a_gradient_is_due_after_its_passes_and_not_again_before_the_next_step():
+def test_a_gradient_is_due_after_its_passes_and_counts_begin_again_with_the_next_step():
     book = BackwardPassCounter(passes_per_step=2)
-    assert [book.is_due("w"), book.any_due(), book.is_due("w"), book.any_due()] == [
-        False,
-        False,
-        True,
-        True,
-    ]
-    with pytest.raises(StepOrderError, match="backward_passes_per_step"):
-        book.is_due("w")
+    assert [book.add("w"), book.is_due("w"), book.all_due()] == [1, False, False]
+    assert book.add_all(["w", "b"]) is None
+    assert [book.is_due("w"), book.is_due("b"), book.all_due()] == [True, False, False]
+    assert book.add_all(["b", "w"]) == "w"
+    assert book.all_due()
     book.end_step()
-    assert not book.any_due()
     assert not book.is_due("w")
+    assert book.add("w") == 1
+
+
+def test_a_gradient_that_is_computed_twice_in_one_pass_has_too_many():
+    book = BackwardPassCounter(passes_per_step=1)
+    assert book.add_all(["a", "b"]) is None
+    assert book.add_all(["c", "c"]) == "c"
+    assert BackwardPassCounter(passes_per_step=2).add_all(["a", "a"]) is None
 
 
 @pytest.mark.parametrize(

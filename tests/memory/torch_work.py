@@ -255,7 +255,11 @@ class SparseModel(Model):
 
 
 class Training:
-    """Steps of an optimizer, of which the last is the one that is disturbed."""
+    """Steps of an optimizer, of which the last is the one that is disturbed.
+
+    Its backward pass waits for the other ranks only in programs that allow it. In the others it
+    lacks a gradient, so that the rest is in flight after it.
+    """
 
     def __init__(self, program: Program, chance: random.Random) -> None:
         self._program = program
@@ -269,6 +273,10 @@ class Training:
         self._is_synchronized = False
         self._is_changed = False
         self._was_interrupted = False
+        may_wait = (programs.RAISE, programs.SHUTDOWN, programs.EXIT, *programs.FROM_OUTSIDE)
+        is_whole = not program.held and program.disturbance in may_wait and program.seed % 2 == 1
+        self._waits_in_backward = is_whole
+        self._spare = torch.nn.Parameter(torch.zeros(1), requires_grad=False)
 
     def prepare(self) -> None:
         self._error, self._is_done, self._is_synchronized = None, False, False
@@ -288,7 +296,7 @@ class Training:
             "two passes": {"backward_passes_per_step": 2},
         }.get(kind, {})
         self._optimizer = hvd.DistributedOptimizer(
-            torch.optim.SGD(self._model.parameters(), lr=1.0),
+            torch.optim.SGD([*self._model.parameters(), self._spare], lr=1.0),
             named_parameters=self._model.named_parameters(),
             **options,
         )
@@ -309,8 +317,10 @@ class Training:
         """Once a signal handler has raised in it, it leaves the gradients as they are."""
         if not self._was_interrupted:
             self._was_interrupted = True
+            self._spare.requires_grad_(not self._waits_in_backward)
             self._backward()
             self._was_interrupted = False
+        self._spare.requires_grad_(False)
 
     def finish(self) -> None:
         if self._is_done or self._optimizer is None or self._error is not None:
@@ -327,7 +337,8 @@ class Training:
     def _step(self) -> None:
         """A signal handler may raise anywhere in it: then it is called again."""
         optimizer = self._optimizer
-        has_ended = optimizer._synchronized and not optimizer._in_flight
+        self._spare.requires_grad_(False)
+        has_ended = optimizer._combined is not None and not optimizer._in_flight
         if not (self._is_synchronized or has_ended):
             optimizer.synchronize()
         self._is_synchronized = True

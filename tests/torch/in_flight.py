@@ -1,6 +1,7 @@
 """Models whose gradients tests interrupt, drop or change while they are in flight."""
 
 import gc
+from contextlib import contextmanager
 
 import torch
 
@@ -42,15 +43,30 @@ KINDS = {
 
 
 def training(kind):
+    """Return a model and its optimizer after one step.
+
+    The optimizer has a frozen parameter besides, as the second of its groups.
+    """
     make, options = KINDS[kind]
     model = make()
+    spare = torch.nn.Parameter(torch.zeros(1), requires_grad=False)
+    groups = [{"params": [*model.parameters()]}, {"params": [spare]}]
     optimizer = hvd.DistributedOptimizer(
-        torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters(), **options
+        torch.optim.SGD(groups, lr=1.0), model.named_parameters(), **options
     )
     model(1.0).backward()
     optimizer.step()
     optimizer.zero_grad()
     return model, optimizer
+
+
+@contextmanager
+def partial_pass(optimizer):
+    """A backward pass in this block lacks a gradient, so it does not wait for the other ranks."""
+    (spare,) = optimizer.param_groups[1]["params"]
+    spare.requires_grad_(True)
+    yield
+    spare.requires_grad_(False)
 
 
 def averages(model, optimizer, factor):

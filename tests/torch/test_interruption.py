@@ -3,7 +3,7 @@
 import copy
 import signal
 import sys
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from unittest import mock
 
 import pytest
@@ -24,6 +24,7 @@ from tests.torch.in_flight import (
     SparseModel,
     averages,
     meet_twice,
+    partial_pass,
     sevens,
     training,
 )
@@ -59,16 +60,21 @@ def time_limit():
         signal.signal(signal.SIGALRM, before)
 
 
-def interrupt_a_step(kind, dropped, then):
+def interrupt_a_step(kind, dropped, then, where="step"):
     trained = [*training(kind)]
     if hvd.rank() == 1:
         dropped.wait()
         found = averages(*trained, 3.0)
         meet_twice()
         return found
-    trained[0](1.0).backward()
-    with time_limit():
-        trained[1].step()
+    if where == "step":
+        with partial_pass(trained[1]):
+            trained[0](1.0).backward()
+        with time_limit():
+            trained[1].step()
+    else:
+        with time_limit():
+            trained[0](1.0).backward()
     with pytest.raises(StepOrderError):
         trained[1].zero_grad()
     return then(trained, dropped)
@@ -87,9 +93,11 @@ def go_on(trained, dropped):
     return moved, len(PROCESS.in_flight) + len(PROCESS.pending)
 
 
+@pytest.mark.parametrize("where", ["backward", "step"])
 @pytest.mark.parametrize("kind", KINDS)
-def test_a_step_that_was_interrupted_goes_on_where_it_was(kind, tmp_path):
-    (moved, in_flight), average = run(interrupt_a_step, 2, kind, Flag(tmp_path / "flag"), go_on)
+def test_a_step_that_was_interrupted_goes_on_where_it_was(kind, where, tmp_path):
+    flag = Flag(tmp_path / "flag")
+    (moved, in_flight), average = run(interrupt_a_step, 2, kind, flag, go_on, where)
     assert moved == average == {2.0}
     assert in_flight == 0
 
@@ -116,10 +124,12 @@ def interrupt_the_first_submission():
     optimizer = hvd.DistributedOptimizer(
         torch.optim.SGD(model.parameters(), 1.0), model.named_parameters()
     )
-    model(torch.full((1, 3), float(hvd.rank()))).sum().backward()
+    loss = model(torch.full((1, 3), float(hvd.rank()))).sum()
     if hvd.rank() == 1:
         with interrupted_behind("_submit_now"):
-            optimizer.step()
+            loss.backward()
+    else:
+        loss.backward()
     optimizer.step()
     return model.weight.grad.unique().tolist(), len(PROCESS.in_flight) + len(PROCESS.pending)
 
@@ -199,14 +209,15 @@ def test_an_update_that_was_interrupted_is_not_combined_again():
     assert run(interrupt_an_update, 2) == [{-2.5}, {-2.5}]
 
 
-def closure_of(model, optimizer, after_backward=lambda: None):
+def closure_of(model, optimizer, after_backward=lambda: None, around=nullcontext):
     """A closure that does everything, and the list of its losses."""
     losses = []
 
     def closure():
         optimizer.zero_grad()
         loss = model(1.0 + hvd.rank())
-        loss.backward()
+        with around():
+            loss.backward()
         after_backward()
         losses.append(loss.item())
         return loss
@@ -215,11 +226,8 @@ def closure_of(model, optimizer, after_backward=lambda: None):
 
 
 def interrupt_a_step_with_a_closure(come, then):
-    model = Model()
-    optimizer = hvd.DistributedOptimizer(
-        torch.optim.SGD(model.parameters(), lr=1.0), model.named_parameters()
-    )
-    closure, losses = closure_of(model, optimizer)
+    model, optimizer = training("alone")
+    closure, losses = closure_of(model, optimizer, around=lambda: partial_pass(optimizer))
     if hvd.rank() == 1:
         come.wait()
         optimizer.step(closure)
@@ -239,7 +247,28 @@ def interrupt_a_step_with_a_closure(come, then):
 @pytest.mark.parametrize("then", ["step", "synchronize"])
 def test_a_closure_whose_gradients_were_in_flight_is_not_called_again(then, tmp_path):
     found = run(interrupt_a_step_with_a_closure, 2, Flag(tmp_path / "flag"), then)
-    assert found == [({-1.5}, 1, 0)] * 2
+    assert found == [({-2.5}, 1, 0)] * 2
+
+
+def interrupt_the_backward_pass_of_a_closure(come):
+    model, optimizer = training("alone")
+    closure, _ = closure_of(model, optimizer)
+    if hvd.rank() == 1:
+        come.wait()
+        optimizer.step(closure)
+    else:
+        with time_limit():
+            optimizer.step(closure)
+        come.set()
+        with pytest.raises(StepOrderError, match="while the closure computed"):
+            optimizer.step(closure)
+        optimizer.step()
+    return {value for p in model.parameters() for value in p.detach().unique().tolist()}
+
+
+def test_a_closure_that_was_interrupted_while_its_backward_pass_waited_needs_no_other(tmp_path):
+    flag = Flag(tmp_path / "flag")
+    assert run(interrupt_the_backward_pass_of_a_closure, 2, flag) == [{-2.5}] * 2
 
 
 def interrupt_once(call):
@@ -328,9 +357,8 @@ def interrupt_the_first_step(dropped):
     if hvd.rank() == 1:
         dropped.wait()
         return averages(model, optimizer, 3.0)
-    model(1.0).backward()
     with time_limit():
-        optimizer.step()
+        model(1.0).backward()
     dropped.set()
     optimizer.synchronize()
     return set(model.table.weight.grad.to_dense().unique().tolist())
@@ -479,7 +507,8 @@ def interrupt_receiving():
         torch.Tensor.copy_ = copy
         raise Sent
 
-    model(1.0 + 2 * hvd.rank()).backward()
+    with partial_pass(optimizer):
+        model(1.0 + 2 * hvd.rank()).backward()
     optimizer._send()
     optimizer._batcher.flush()
     torch.Tensor.copy_ = interrupted
@@ -522,10 +551,10 @@ def interrupt_the_end_of_a_step(which):
             raise Sent
         return make_sparse(tensor, *arguments)
 
-    model(1.0 + 2 * hvd.rank()).backward()
+    loss = model(1.0 + 2 * hvd.rank())
     torch.Tensor.to_sparse = interrupted
     with pytest.raises(Sent):
-        optimizer.step()
+        loss.backward()
     torch.Tensor.to_sparse = make_sparse
     optimizer.step()
     found = [p.grad.coalesce() for p in model.parameters()]

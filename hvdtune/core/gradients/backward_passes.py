@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, TypeVar
-
-from hvdtune.errors import StepOrderError
 
 P = TypeVar("P", bound=Hashable)
 
@@ -23,26 +21,28 @@ class BackwardPassCounter(Generic[P]):
     passes_per_step: int
     passes: dict[P, int] = field(default_factory=dict)
 
+    def add(self, parameter: P) -> int:
+        """Counts a backward pass of one parameter; returns the passes since the last step."""
+        count = self.passes[parameter] = self.passes.get(parameter, 0) + 1
+        return count
+
+    def add_all(self, parameters: Sequence[P]) -> P | None:
+        """Counts a backward pass of each parameter; returns one that has had too many, or None."""
+        once = dict.fromkeys(parameters, 1)
+        if len(once) == len(parameters) and self.passes.keys().isdisjoint(once):
+            self.passes.update(once)
+            return None
+        counts = [(self.add(parameter), parameter) for parameter in parameters]
+        return next((p for count, p in counts if count > self.passes_per_step), None)
+
     def is_due(self, parameter: P) -> bool:
-        """Counts a backward pass; True when the gradient is to be sent now.
+        """Whether the gradient has been computed in all passes of this step."""
+        return self.passes.get(parameter, 0) >= self.passes_per_step
 
-        Raises:
-            StepOrderError: it was due already and `step` has not been called since.
-        """
-        count = self.passes.get(parameter, 0) + 1
-        if count > self.passes_per_step:
-            raise StepOrderError(
-                "a gradient was computed more than backward_passes_per_step "
-                f"({self.passes_per_step}) times before optimizer.step(); increase "
-                "backward_passes_per_step to accumulate gradients locally"
-            )
-        self.passes[parameter] = count
-        return count == self.passes_per_step
-
-    def any_due(self) -> bool:
-        """Whether a gradient has become due since the last step."""
-        return any(count >= self.passes_per_step for count in self.passes.values())
+    def all_due(self) -> bool:
+        """Whether this is true of every parameter that has a gradient in this step."""
+        return self.passes_per_step == 1 or all(map(self.is_due, self.passes))
 
     def end_step(self) -> None:
-        """Starts counting anew."""
+        """Starts to count again."""
         self.passes = {}

@@ -10,7 +10,6 @@ P = TypeVar("P", bound=Hashable)
 
 SMALL_BYTES: Final = 16 << 10  # a gradient below this travels in a flat buffer
 FLAT_BUFFER_BYTES: Final = 16 << 20  # at most; what is packed at the end overlaps with nothing
-WATCHED: Final = 32  # members of a flat buffer whose backward passes are counted
 
 
 @dataclass(frozen=True)
@@ -38,11 +37,6 @@ class FlatBuffer(Generic[P]):
     @property
     def count(self) -> int:
         return sum(member.count for member in self.members)
-
-    def watched(self) -> list[Gradient[P]]:
-        """The members whose hooks tell of a backward pass: a sample, for each call costs time."""
-        stride = -(-len(self.members) // WATCHED)
-        return list(self.members[::stride])
 
 
 def joint_name(members: Sequence[Gradient[Any]]) -> str:

@@ -36,6 +36,7 @@ class SparsityTable(Generic[P]):
         self._layouts: dict[P, int] = {}
         self._names: dict[P, str] = {}
         self._unknown: list[P] = []
+        self._unused: frozenset[P] = frozenset()
         self._settled_in = self._now()
 
     def __del__(self) -> None:
@@ -45,6 +46,10 @@ class SparsityTable(Generic[P]):
     def is_known(self, parameter: P) -> bool:
         """Whether its layout has been settled, so that its gradient may travel."""
         return not self._unknown or self._layouts[parameter] != UNKNOWN
+
+    def is_unused(self, parameter: P) -> bool:
+        """Whether no rank has had a gradient of it yet, as of the last question."""
+        return parameter in self._unused
 
     def add(self, gradients: Iterable[Gradient[P]]) -> None:
         """Every rank must add the same ones, between the same steps."""
@@ -61,6 +66,7 @@ class SparsityTable(Generic[P]):
             self._settled_in = settled_in
             self._layouts = dict.fromkeys(self._layouts, UNKNOWN)
             self._unknown = list(self._layouts)
+            self._unused = frozenset()
 
     def settle(self, layout_of: Callable[[P], int]) -> dict[P, int]:
         """Asks all ranks about what is unknown; what is known from now on.
@@ -87,6 +93,7 @@ class SparsityTable(Generic[P]):
         settled = {p: code for p, code in zip(asked, codes, strict=True) if code != UNKNOWN}
         self._layouts.update(settled)
         self._unknown = [p for p in self._unknown if p not in settled]
+        self._unused = frozenset(self._unknown)
         self._asked = None
         return settled
 
