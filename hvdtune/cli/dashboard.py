@@ -32,6 +32,7 @@ def address_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--prefix",
             default="",
+            show_default=False,
             metavar="PATH|URL",
             help="Path or URL at which a proxy serves the page.",
         ),
