@@ -34,7 +34,7 @@ def replacement(
     Args:
         mode: its permissions, less those that the process withholds (umask).
         put: how it takes the place; `add` leaves a file that is there.
-        prefix: begins the part's name, by which what a killed process left can be found.
+        prefix: begins the part's name, so that parts of killed processes can be found.
     """
     part = path.with_name(f".{prefix}{secrets.token_hex(8)}.part")
     os.close(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode))

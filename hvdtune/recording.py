@@ -115,7 +115,7 @@ def _hold(folder: Path) -> int:
     """Marks a folder as in use until `_release`, or until this process ends."""
     flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
     descriptor = os.open(folder / _IN_USE, flags, 0o600)
-    with contextlib.suppress(OSError):  # a file system without locks: nobody removes the folder
+    with contextlib.suppress(OSError):  # a file system without locks: the folder stays
         fcntl.flock(descriptor, fcntl.LOCK_SH)
     return descriptor
 

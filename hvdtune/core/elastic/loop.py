@@ -156,6 +156,6 @@ def _form_anew() -> None:
     except HvdtuneError as error:
         if isinstance(error, CollectiveError):
             raise
-        # The rank has left the job by now. A trace that cannot be written does not end the training.
+        # The rank has left the job. A trace that cannot be written does not end the training.
         warnings.warn(f"{error}. The training continues", RuntimeWarning, stacklevel=4)
     runtime.init()

@@ -123,7 +123,7 @@ class Account:
         return said
 
     def goodput(self) -> tuple[str, int, float, float] | None:
-        """Return what was counted (samples, or commits), the count, its time in seconds, and the
+        """Return the unit (samples, or commits), the count, its time in seconds, and the
         share of that time that was as productive as the parts between resets. None where too little
         is known.
 
