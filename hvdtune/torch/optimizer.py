@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import torch
 
-from hvdtune.core.gradients.backward_passes import BackwardPassCounter
+from hvdtune.core.gradients.backward_passes import BackwardPassCounter, PassAgreement
 from hvdtune.core.gradients.groups import Groups, check_groups, grouped
 from hvdtune.core.gradients.options import check_names, passes_of, reduction_of_gradients
 from hvdtune.core.gradients.plan import FlatBuffer, Gradient, arrange
@@ -150,6 +150,7 @@ class GradientOptimizer(Wrapper):
         self._should_synchronize = True
         self._in_flight = False  # everything is sent, and not everything received
         self._combined: _CombinedBy | None = None
+        self._agreement = PassAgreement(options.process_set)
         self._left = LeftGradients()  # by the last pass, where it did not combine them
         self._changed: torch.Tensor | None = None  # the parameter of one that changed since
         self._is_updating = False  # the wrapped optimizer's step has begun and not ended
@@ -235,16 +236,34 @@ class GradientOptimizer(Wrapper):
         again = self._passes.add_all(self.pass_watch.take_computed())
         if again is not None:
             raise self._computed_again(next(p for p in self._rows if id(p) == again))
-        if not self._is_complete():
+        is_complete = self._is_complete()
+        with contextlib.suppress(HvdtuneError):  # raised again by whoever asks next
+            if self._passes.any_due():
+                self._agreement.ask(self._question, is_complete=is_complete)
+        # Every optimizer of this pass asks, and then sends, before one of them waits: the ranks may
+        # have them in different orders.
+        if is_complete:
+            at_end_of_pass(self._combine_if_agreed)
+        else:
+            self._left.note([*self._rows, *self._frozen])
+
+    def _combine_if_agreed(self) -> None:
+        """Combines the gradients unless the pass has left one out on some rank."""
+        with self._forgetting_failed():
+            self._agreement.ask(self._question, is_complete=True)
+            is_agreed = self._agreement.answer()
+        if not is_agreed:
             self._left.note([*self._rows, *self._frozen])
             return
         self._left.clear()
-        # Every optimizer that this pass completes sends before one of them waits: the ranks may
-        # have them in different orders.
         with contextlib.suppress(HvdtuneError):  # raised again by `_combine`
             self._send()
             self._in_flight = True
         at_end_of_pass(lambda: self._combine(_CombinedBy.BACKWARD))
+
+    @property
+    def _question(self) -> str:
+        return f"complete.{next(iter(self._rows.values())).name}"
 
     def _is_complete(self) -> bool:
         """Whether no gradient of this step can be missing on this rank."""
@@ -298,21 +317,18 @@ class GradientOptimizer(Wrapper):
         if not self._travels:
             self._combined = None
             return
-        try:
+        with self._forgetting_failed():
             if not self._in_flight:
+                self._agreement.ask(self._question, is_complete=True)
                 self._send()
                 self._in_flight = True
             travelling = self._travelling()
             self._batcher.wait()
+            self._agreement.answer()
             for each in travelling:
                 each.receive()
             if self._changed is not None:  # not before: the other ranks wait for the gradients
                 raise changed_error(self._parameter_names[self._changed])
-        except HvdtuneError:
-            with contextlib.suppress(HvdtuneError):
-                self._batcher.wait()  # for what was sent before one could not be
-            self._forget_step()
-            raise
         for each in travelling:
             each.end_step()
         self._end_passes()
@@ -320,8 +336,20 @@ class GradientOptimizer(Wrapper):
         self._combined = by
         self._in_flight = False
 
+    @contextlib.contextmanager
+    def _forgetting_failed(self) -> Iterator[None]:
+        """Gives up the step if the block fails."""
+        try:
+            yield
+        except HvdtuneError:
+            with contextlib.suppress(HvdtuneError):
+                self._batcher.wait()  # for gradients that were sent before the failure
+            self._forget_step()
+            raise
+
     def _end_passes(self) -> None:
         self._passes.end_step()
+        self._agreement.drop()
         self.pass_watch.computed.clear()
         self._left.clear()
         self._changed = None

@@ -1,10 +1,16 @@
-"""Counts the backward passes after which gradients are due."""
+"""Counts the backward passes after which gradients are due, and agrees on when all are."""
 
 from __future__ import annotations
 
+from array import array
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
+
+from hvdtune.core.rank import handles
+from hvdtune.core.rank.collectives import ReduceOp, Reduction, allreduce_request
+from hvdtune.core.rank.process import PROCESS
+from hvdtune.core.rank.process_sets import ProcessSet
 
 P = TypeVar("P", bound=Hashable)
 
@@ -39,6 +45,12 @@ class BackwardPassCounter(Generic[P]):
         """Whether the gradient has been computed in all passes of this step."""
         return self.passes.get(parameter, 0) >= self.passes_per_step
 
+    def any_due(self) -> bool:
+        """Whether this is true of a parameter."""
+        if self.passes_per_step == 1:
+            return bool(self.passes)
+        return any(map(self.is_due, self.passes))
+
     def all_due(self) -> bool:
         """Whether this is true of every parameter that has a gradient in this step."""
         return self.passes_per_step == 1 or all(map(self.is_due, self.passes))
@@ -46,3 +58,62 @@ class BackwardPassCounter(Generic[P]):
     def end_step(self) -> None:
         """Starts to count again."""
         self.passes = {}
+
+
+class PassAgreement:
+    """Asks once per step whether the backward pass of every rank has computed all gradients.
+
+    A rank that waited in its pass for a gradient that another rank left out would hang if that rank
+    called a collective next. Each rank gives its part when its first gradient is due, or at the
+    latest when it combines the gradients. So no part outlives its step.
+
+    A signal handler may raise between any two instructions of its methods: then each can be called
+    again.
+
+    Thread rule: as BackwardPassCounter.
+    """
+
+    def __init__(self, process_set: ProcessSet) -> None:
+        self._process_set = process_set
+        self._request: Any = None  # made once, as every step asks the same
+        self._question: tuple[handles.Batch, array[int]] | None = None
+
+    def __del__(self) -> None:
+        self.drop()
+
+    def ask(self, name: str, *, is_complete: bool) -> None:
+        """Submit this rank's part; again in the same step, do nothing.
+
+        Args:
+            name: names the question on all ranks.
+
+        Raises:
+            CollectiveError: see hvdtune.core.rank.collectives.
+        """
+        if self._question is None:
+            missing = array("i", [not is_complete])
+            address, _ = missing.buffer_info()
+            if self._request is None:
+                total = Reduction(ReduceOp.SUM)
+                self._request = allreduce_request(name, [("int32", [1])], total, self._process_set)
+            question = handles.Batch()
+            question.add(self._request, [address], [address], [missing])
+            self._question = question, missing
+        self._question[0].submit(PROCESS.native())
+
+    def answer(self) -> bool:
+        """Wait for the parts of all ranks; return whether all were complete. REQUIRES: `ask`.
+
+        Raises:
+            CollectiveError: see hvdtune.core.rank.collectives.
+        """
+        assert self._question is not None
+        question, missing = self._question
+        question.finish()
+        return missing[0] == 0
+
+    def drop(self) -> None:
+        """Begin the next step."""
+        question, self._question = self._question, None
+        if question is not None:
+            handles.abandon([question[0]])
