@@ -91,10 +91,10 @@ assert len(history["loss"]) == EPOCHS - 3, "it did not go on from the checkpoint
 np.testing.assert_allclose(float(model.optimizer.lr), 0.1 * scaled_lr, rtol=1e-5)
 np.testing.assert_allclose(history["lr"], [scaled_lr, 0.1 * scaled_lr, 0.1 * scaled_lr], rtol=1e-5)
 weights = np.concatenate([w.ravel() for w in model.get_weights()])[None]
-everybody = hvd.allgather(weights, name="weights")
+everybody = hvd.allgather(weights, name="weights").numpy()
 assert everybody.shape[0] == hvd.size()
 assert (everybody == weights).all(), "the ranks' models differ"
-losses = hvd.allgather(np.array([history["loss"]]), name="losses")
+losses = hvd.allgather(np.array([history["loss"]]), name="losses").numpy()
 assert np.ptp(losses, axis=0).max() < 1e-6, "metrics are not averaged"
 score = hvd.allreduce(model.evaluate(*images(seed=100 + hvd.rank(), count=64), verbose=0)[1])
 if hvd.rank() == 0:
