@@ -29,7 +29,7 @@ class PassObserver(Protocol):
 
 
 class PassWatch:
-    """Calls an optimizer when a backward pass begins and ends, and collects what it computes.
+    """Calls an optimizer when a backward pass begins and ends, and collects the gradients of small parameters.
 
     A pass that fails has no end. `computed` then keeps its gradients until the next pass ends.
 
@@ -116,7 +116,7 @@ class _End:
 
 
 def _no_end() -> None:
-    """Stand in for a dead reference to an _End."""
+    """A dead reference to an _End."""
 
 
 def at_end_of_pass(callback: Callable[[], None]) -> None:

@@ -297,9 +297,9 @@ class GradientOptimizer(Wrapper):
         on this rank contributes zeros, so that ranks whose passes used different branches agree.
 
         When a signal handler raises while this or `backward` waits (Ctrl-C, a time limit),
-        gradients stay in flight and keep their memory: `synchronize` or `step` called again goes on
-        where it was, `load_state_dict` waits and gives the step up, `zero_grad` and `backward`
-        raise StepOrderError. The other ranks get this rank's gradients in any case, even when the
+        gradients stay in flight and keep their memory: `synchronize` or `step` called again
+        continues, `load_state_dict` waits and gives the step up, `zero_grad` and `backward` raise
+        StepOrderError. The other ranks get this rank's gradients in any case, even when the
         optimizer and the model are dropped.
 
         Raises:

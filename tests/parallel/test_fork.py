@@ -66,12 +66,17 @@ def test_a_child_is_told_that_it_has_no_part_and_the_ranks_go_on():
 def step_in_a_child():
     """Every gradient is on its way when the child is made, which would only have to wait."""
     model = torch.nn.Linear(600, 600, bias=False)
+    # Without a gradient while it is not frozen, so that the second pass does not wait.
+    spare = torch.nn.Parameter(torch.zeros(1), requires_grad=False)
     optimizer = hvd.DistributedOptimizer(
-        torch.optim.SGD(model.parameters(), lr=1.0), named_parameters=model.named_parameters()
+        torch.optim.SGD([*model.parameters(), spare], lr=1.0),
+        named_parameters=model.named_parameters(),
     )
-    for _ in range(2):  # the first pass asks which gradients are sparse
-        model(torch.ones(1, 600)).sum().backward()
-        optimizer.step() if not PROCESS.in_flight else None
+    model(torch.ones(1, 600)).sum().backward()  # which asks which gradients are sparse
+    optimizer.step()
+    spare.requires_grad_(True)
+    model(torch.ones(1, 600)).sum().backward()
+    spare.requires_grad_(False)
     assert PROCESS.in_flight
     state = optimizer.state_dict()
 

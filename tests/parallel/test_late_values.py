@@ -83,14 +83,15 @@ def train_late():
     gradients.ADAPTER = adapter = Slow()  # of this process, which ends
     weight = torch.nn.Parameter(torch.zeros(100, 100))
     optimizer = hvd.DistributedOptimizer(torch.optim.SGD([weight], lr=1.0))
-    for _ in range(3):
+    for step in range(3):
         adapter.arrive.clear()
         optimizer.zero_grad()
-        (weight * (hvd.rank() + 1.0)).sum().backward()
         later = threading.Timer(0.05, adapter.arrive.set)
         later.start()
-        optimizer.step()
+        (weight * (hvd.rank() + 1.0)).sum().backward()
+        assert adapter.arrive.is_set() or step > 0  # then it is read where it lies
         later.join()
+        optimizer.step()
     return weight.unique().tolist()
 
 
