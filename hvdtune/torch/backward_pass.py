@@ -29,7 +29,7 @@ class PassObserver(Protocol):
 
 
 class PassWatch:
-    """Calls an optimizer when a backward pass begins and ends, and collects the gradients of small parameters.
+    """Calls an optimizer when a backward pass begins and ends, and notes its small gradients.
 
     A pass that fails has no end. `computed` then keeps its gradients until the next pass ends.
 
