@@ -109,17 +109,29 @@ def export(
     "--seconds",
     type=Number(0.001),
     default=30,
-    help="Seconds that a query may take, without the opening of the trace.",
+    help="Maximum seconds of a query, without the opening of the trace.",
+)
+@click.option(
+    "--memory-mb",
+    type=WholeNumber(100, 1 << 24),
+    default=4_000,
+    help="Maximum memory of a query in MB, without the trace.",
 )
 @json_option
-def query(sql: str, paths: tuple[Path, ...], *, seconds: float, as_json: bool) -> int:
+def query(
+    sql: str, paths: tuple[Path, ...], *, seconds: float, memory_mb: int, as_json: bool
+) -> int:
     """Answer a query in SQL over a trace, by DuckDB (the extra `query`)."""
     from hvdtune.timeline.analysis.query import QueryLimits, without_rows
     from hvdtune.timeline.analysis.query import query as ask
 
-    found = ask(
-        load_trace(paths), sql, QueryLimits(seconds, how_to_allow_more="; --seconds allows more")
+    limits = QueryLimits(
+        seconds,
+        memory_mb=memory_mb,
+        more_seconds="; --seconds allows more",
+        more_memory="; --memory-mb allows more",
     )
+    found = ask(load_trace(paths), sql, limits)
     if as_json:
         print(found.to_json(orient="records"))
     elif found.empty:

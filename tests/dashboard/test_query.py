@@ -19,14 +19,25 @@ from .conftest import settle
 pytest.importorskip("duckdb")
 
 
+@pytest.fixture(autouse=True)
+def _no_process_is_left():
+    yield
+    query_page.QUERIES.end()
+
+
 def answered(page, text):
     page.locator("#sql-answer", has_text=text).wait_for()
 
 
-def test_the_query_of_an_address_is_answered_and_another_becomes_part_of_it(visit):
+def test_the_query_of_an_address_waits_for_run_and_another_becomes_part_of_it(visit):
     page = visit(
         "/query?run=1&sql=" + quote("SELECT rank AS \"a.b\", '<i>x' AS t FROM steps LIMIT 2")
     )
+    page.locator(".note", has_text="comes from the page's address").wait_for()
+    settle(page)
+    assert page.locator("#sql-answer").inner_text() == ""
+    assert query_page.QUERIES._process is None
+    page.locator("#sql-run").click()
     answered(page, "2 rows.")
     page.locator("#sql-table .ag-row .ag-cell").nth(3).wait_for()
     cells = page.locator("#sql-table .ag-row .ag-cell").all_inner_texts()

@@ -16,17 +16,24 @@ from hvdtune.plural import capitalized, counted
 from hvdtune.timeline.analysis.quantities import QUANTITIES
 from hvdtune.timeline.analysis.query import (
     NEEDS_DUCKDB,
-    QueryLimits,
+    Queries,
     can_query,
-    query,
     without_rows,
 )
+from hvdtune.timeline.analysis.query_process import QueryLimits
 from hvdtune.timeline.analysis.query_tables import TABLES, SqlColumn
 
 PATH, TITLE = "/query", "Query"
 
 MOST_ROWS = 1_000
-LIMITS = QueryLimits(rows=MOST_ROWS, memory_mb=1_000)
+LIMITS = QueryLimits(
+    rows=MOST_ROWS,
+    memory_mb=1_000,
+    answer_mb=16,
+    more_seconds="; hvdtune timeline query --seconds allows more",
+    more_memory="; hvdtune timeline query --memory-mb allows more",
+)
+QUERIES = Queries()
 MOST_SLICES = 2_000_000  # of a trace that the server is to hold
 _EXAMPLES = {
     "Time by kind": (
@@ -57,7 +64,8 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
     refusal = _refusal(run)
     if refusal is not None:
         return [html.H1(TITLE), refusal]
-    asked = place.query.get("sql", [""])[0]
+    given = place.query.get("sql", [""])[0]
+    is_given = bool(given)
     return [
         html.H1(TITLE),
         section(
@@ -68,10 +76,14 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
                 "is DuckDB's; a query can read nothing but this trace.",
                 className="hint",
             ),
+            *(
+                [note("This query comes from the page's address. Read it, then press Run.")]
+                * is_given
+            ),
             dmc.Textarea(
                 id="sql-text",
                 label="SQL",
-                value=asked or next(iter(_EXAMPLES.values())),
+                value=given or next(iter(_EXAMPLES.values())),
                 autosize=True,
                 minRows=3,
                 maxRows=16,
@@ -92,7 +104,7 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
         ),
         _tables(),
         dcc.Loading(html.Div(id="sql-answer", role="status"), delay_show=300),
-        dcc.Store(id="sql-of", data=[place.run, bool(asked)]),
+        dcc.Store(id="sql-of", data=place.run),
         html.Span(id="sql-kept", hidden=True),
     ]
 
@@ -164,12 +176,12 @@ def register(app: Dash, runs: Runs) -> None:
         State("sql-text", "value"),
         State("sql-of", "data"),
     )
-    def answer(clicks: int | None, sql: str | None, of: tuple[int, bool]) -> Any:
-        number, is_asked = of
-        if not (clicks or is_asked):
+    def answer(clicks: int | None, sql: str | None, run: int) -> Any:
+        # A link may have brought the query: it never runs by itself.
+        if not clicks:
             return no_update
         try:
-            found = query(runs[number].whole_trace, sql or "", LIMITS)
+            found = QUERIES.ask(runs[run].whole_trace, sql or "", LIMITS)
         except HvdtuneError as error:
             return nothing(capitalized(str(error)), "Change the query.")
         return _shown(found)

@@ -1,16 +1,18 @@
-"""SQL over a trace, by DuckDB."""
+"""SQL over a trace, by DuckDB in a process of its own."""
 
 from __future__ import annotations
 
 import importlib.util
 import threading
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
+import weakref
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Final
 
 import pandas as pd
 
 from hvdtune.errors import HvdtuneError, UsageError
 from hvdtune.timeline.analysis.metrics.breakdown import apart_from_computing
+from hvdtune.timeline.analysis.query_process import QueryLimits, QueryProcess
 from hvdtune.timeline.analysis.query_tables import TABLES
 from hvdtune.timeline.analysis.steps import steps_of
 
@@ -21,25 +23,9 @@ NEEDS_DUCKDB: Final = (
     "queries need DuckDB, which is not installed here: pip install 'hvdtune[query]'"
 )
 
-
-# What would change tables; those of a trace only answer.
-_CHANGES: Final = frozenset(("INSERT", "UPDATE", "DELETE", "DROP", "ALTER"))
-# DuckDB says of each column of a table what is known of one in a database, too.
+# DuckDB describes columns of a table as those of a database.
 _OF_COLUMNS: Final = ["column_name", "column_type", "null", "key", "default", "extra"]
-
-
-@dataclass(frozen=True)
-class QueryLimits:
-    """What a query may take; one row more than `rows` is answered where there are more.
-
-    None: as many rows as there are, as much memory as DuckDB takes by itself.
-    `how_to_allow_more` ends the message of a query that took longer than `seconds`.
-    """
-
-    seconds: float = 30
-    rows: int | None = None
-    memory_mb: int | None = None
-    how_to_allow_more: str = ""
+_DEFAULT: Final = QueryLimits()
 
 
 def can_query() -> bool:
@@ -47,69 +33,79 @@ def can_query() -> bool:
     return importlib.util.find_spec("duckdb") is not None
 
 
-def query(trace: Trace, sql: str, limits: QueryLimits = QueryLimits()) -> pd.DataFrame:
-    """The rows of a query over three tables: `slices`, `events` and `steps`.
+def query(trace: Trace, sql: str, limits: QueryLimits = _DEFAULT) -> pd.DataFrame:
+    """Return the rows of a query over three tables: `slices`, `events` and `steps`.
 
     `slices` and `events` are those of `Trace`, `steps` is `steps.steps_of` (ms; NULL: not known)
     without time off the processor in computing. A query can read nothing else: no file and no
     address.
 
     Raises:
-        UsageError: DuckDB does not take the query, or it needs more memory than it may have.
-        HvdtuneError: DuckDB is not installed, or the query takes too long.
+        UsageError: DuckDB refuses the query, or it needs more memory than its limit.
+        HvdtuneError: DuckDB is not installed, or the query takes longer than its limit.
     """
-    if not sql.strip():
-        raise UsageError("the query is empty: write a SELECT")
+    queries = Queries()
     try:
-        import duckdb
-    except ImportError as error:
-        raise HvdtuneError(NEEDS_DUCKDB) from error
-    config: dict[str, Any] = {"enable_external_access": "false", "lock_configuration": "true"}
-    if limits.memory_mb is not None:
-        config |= {"memory_limit": f"{limits.memory_mb}MB", "temp_directory": ""}
-    with duckdb.connect(config=config) as connection:
-        tables = (trace.slices, trace.events, apart_from_computing(steps_of(trace)))
-        for name, table in zip(TABLES, tables, strict=True):
-            connection.register(name, table)
-        try:
-            if any(each.type.name in _CHANGES for each in duckdb.extract_statements(sql)):
-                raise UsageError("the tables of a trace cannot be changed: write a SELECT")
-            found = _answer(connection, sql, limits)
-        except duckdb.InterruptException as error:
-            raise HvdtuneError(
-                f"the query took more than {limits.seconds:g} s{limits.how_to_allow_more}"
-            ) from error
-        except (duckdb.Error, AttributeError) as error:
-            raise UsageError(f"the query cannot be answered: {_one_line(error)}") from error
-    if found is None:
-        raise UsageError("the query has no rows to answer with: write a SELECT")
-    return found[_OF_COLUMNS[:2]] if list(found.columns) == _OF_COLUMNS else found
+        return queries.ask(trace, sql, limits)
+    finally:
+        queries.end()
+
+
+class Queries:
+    """Queries like those of `query`, whose process is kept for the next one over the same trace.
+
+    Queries of several threads run one after the other.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._process: QueryProcess | None = None
+        self._trace: Callable[[], object] = lambda: None
+
+    def ask(self, trace: Trace, sql: str, limits: QueryLimits) -> pd.DataFrame:
+        """Return the rows of a query; see `query`."""
+        if not sql.strip():
+            raise UsageError("the query is empty: write a SELECT")
+        if not can_query():
+            raise HvdtuneError(NEEDS_DUCKDB)
+        with self._lock:
+            try:
+                answer = self._process_for(trace).ask(sql, limits)
+            except UsageError as error:
+                raise UsageError(_with_tables(str(error))) from error
+        found: pd.DataFrame = answer.to_pandas(date_as_object=False)
+        return found[_OF_COLUMNS[:2]] if list(found.columns) == _OF_COLUMNS else found
+
+    def end(self) -> None:
+        """End the process, which otherwise ends some minutes after its last query."""
+        with self._lock:
+            self._end()
+
+    def _process_for(self, trace: Trace) -> QueryProcess:
+        process = self._process
+        if process is None or self._trace() is not trace or not process.is_usable:
+            self._end()
+            process = self._process = QueryProcess(_tables_of(trace))
+            self._trace = weakref.ref(trace)
+        return process
+
+    def _end(self) -> None:
+        if self._process is not None:
+            self._process.end()
+            self._process = None
 
 
 def without_rows(found: pd.DataFrame) -> str:
-    """What to say of an answer that has none."""
+    """Return the sentence for an answer without rows."""
     return f"The answer has no rows. Its columns are {', '.join(map(str, found.columns))}."
 
 
-def _answer(connection: Any, sql: str, limits: QueryLimits) -> pd.DataFrame | None:
-    end = threading.Timer(limits.seconds, connection.interrupt)
-    end.start()
-    try:
-        answer = connection.execute(sql)
-        if answer.description is None:
-            return None
-        if limits.rows is None:
-            found: pd.DataFrame = answer.df()
-            return found
-        columns = [column[0] for column in answer.description]
-        return pd.DataFrame(answer.fetchmany(limits.rows + 1), columns=columns)
-    finally:
-        end.cancel()
-        end.join()
+def _tables_of(trace: Trace) -> dict[str, pd.DataFrame]:
+    frames = (trace.slices, trace.events, apart_from_computing(steps_of(trace)))
+    return dict(zip(TABLES, frames, strict=True))
 
 
-def _one_line(error: Exception) -> str:
-    text = " ".join(str(error).split())
+def _with_tables(text: str) -> str:
     if "Table with name" not in text:
         return text
     # What DuckDB offers instead are tables of its own.

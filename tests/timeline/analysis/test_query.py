@@ -1,6 +1,7 @@
 """SQL over traces."""
 
 import json
+import resource
 import sys
 
 import pytest
@@ -9,7 +10,8 @@ from hvdtune.cli.app import main
 from hvdtune.errors import HvdtuneError, UsageError
 from hvdtune.timeline import write_chrome
 from hvdtune.timeline.analysis.metrics import breakdown
-from hvdtune.timeline.analysis.query import QueryLimits, query
+from hvdtune.timeline.analysis.query import Queries, query
+from hvdtune.timeline.analysis.query_process import QueryLimits
 from tests.kit.synthetic import Training
 
 TRACE = Training([10.0, 14.0]).trace()
@@ -64,21 +66,54 @@ class TestQueries:
         assert len(query(TRACE, "SELECT * FROM slices", limits)) == 4
         assert len(query(TRACE, "SELECT * FROM slices LIMIT 3", limits)) == 3
 
+    def test_a_query_cannot_change_its_limits(self):
+        with pytest.raises(UsageError, match="the configuration has been locked"):
+            query(TRACE, "SET memory_limit = '9GB'", QueryLimits(memory_mb=200))
+
     @pytest.mark.parametrize(
-        ("sql", "said"),
+        "sql",
         [
-            ("SELECT count(DISTINCT a) FROM range(1000000000) t(a)", "."),
-            ("SET memory_limit = '9GB'", "the configuration has been locked"),
+            "SELECT count(*) FROM range(1000000000000)",
+            "SELECT levenshtein(repeat('a', 200000), repeat('b', 200000))",  # one long function
         ],
     )
-    def test_a_query_ends_at_its_limits_and_cannot_change_them(self, sql, said):
-        with pytest.raises(HvdtuneError, match=said):
-            query(TRACE, sql, QueryLimits(rows=3, seconds=0.1, memory_mb=100))
-
-    def test_a_query_that_takes_too_long_fails(self):
-        with pytest.raises(HvdtuneError, match=r"took more than 0.1 s") as caught:
-            query(TRACE, "SELECT count(*) FROM range(1000000000000)", QueryLimits(seconds=0.1))
+    def test_a_query_is_killed_at_its_deadline(self, sql):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime
+        with pytest.raises(HvdtuneError, match=r"took more than 0.1 s; ask less") as caught:
+            query(TRACE, sql, QueryLimits(seconds=0.1, more_seconds="; ask less"))
         assert not isinstance(caught.value, UsageError)
+        assert resource.getrusage(resource.RUSAGE_CHILDREN).ru_utime - before < 10
+
+    def test_limits_hold_where_duckdb_does_not_count(self):
+        queries, limits = Queries(), QueryLimits(memory_mb=300, answer_mb=1, more_memory="; less")
+        try:
+            for sql, said in (
+                ("SELECT list_sum(range(100000000))", "needs more memory than 300 MB; less"),
+                ("SELECT length(repeat('abcdefghij', 100000000))", "needs more memory than 300 MB"),
+                ("SELECT count(DISTINCT a) FROM range(100000000) t(a)", "needs more memory"),
+                ("SELECT repeat('x', 2000000)", "the answer is larger than 1 MB"),
+            ):
+                with pytest.raises(UsageError, match=said):
+                    queries.ask(TRACE, sql, limits)
+            assert len(queries.ask(TRACE, "SELECT * FROM steps LIMIT 2", limits)) == 2
+        finally:
+            queries.end()
+
+    def test_a_process_is_kept_for_one_trace_and_replaced_once_it_ended(self):
+        queries, other = Queries(), Training([4.0, 5.0]).trace()
+        sql = "SELECT count(*) AS n FROM steps"
+        try:
+            first = queries.ask(TRACE, sql, QueryLimits())["n"].item()
+            process = queries._process
+            assert queries.ask(TRACE, sql, QueryLimits())["n"].item() == first
+            assert queries._process is process
+            with pytest.raises(HvdtuneError, match="took more than"):
+                queries.ask(TRACE, "SELECT count(*) FROM range(1000000000000)", QueryLimits(0.1))
+            assert queries.ask(TRACE, sql, QueryLimits())["n"].item() == first
+            assert queries._process is not process
+            queries.ask(other, "SELECT 1", QueryLimits())
+        finally:
+            queries.end()
 
     @pytest.mark.parametrize(
         ("sql", "words", "code", "said"),
