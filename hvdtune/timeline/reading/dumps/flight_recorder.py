@@ -2,6 +2,7 @@
 
 import json
 import re
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
@@ -85,7 +86,10 @@ def parse(path: Path, file: Readable, start: bytes, report: DamageReport) -> Par
     entries = dump.get("entries", [])
     if not isinstance(entries, list) or not ({"entries", "pg_config", "pg_status"} & {*dump}):
         raise NoTraceError(f"{path}: this is no dump of the Flight Recorder", str(path), 0)
-    known = [_entry(each) for each in entries]
+    shared = _Shared()
+    # The same entry again is damage: no collective was called twice.
+    known = [_entry(each, shared) for each in {id(each): each for each in entries}.values()]
+    known += [None] * (len(entries) - len(known))
     whole = [each for each in known if each is not None]
     damaged = Reason("entry is damaged", "entries are damaged")
     report.left_out("X", damaged, len(known) - len(whole))
@@ -93,7 +97,7 @@ def parse(path: Path, file: Readable, start: bytes, report: DamageReport) -> Par
     said = {
         "rank": int(match[1]) if match else -1,
         "version": _text(dump.get("version")),
-        "groups": _groups(dump.get("pg_config")),
+        "groups": _groups(dump.get("pg_config"), shared),
         "entries": whole,
     }
     return _parsed(said, report)
@@ -152,8 +156,22 @@ def _decoded_by_parts(text: str, report: DamageReport) -> dict[str, Any]:
     return found
 
 
-def _entry(value: Any) -> dict[str, Any] | None:
-    """What is told of an entry; None: it is damaged."""
+class _Shared:
+    """Converts each object once: a small pickle can use a large one many times."""
+
+    def __init__(self) -> None:
+        self._made: dict[tuple[int, Callable[[Any], Any]], Any] = {}
+
+    def of(self, value: Any, convert: Callable[[Any], Any]) -> Any:
+        """Return the value converted; it must live as long as this."""
+        key = id(value), convert
+        if key not in self._made:
+            self._made[key] = convert(value)
+        return self._made[key]
+
+
+def _entry(value: Any, shared: _Shared) -> dict[str, Any] | None:
+    """Return the known parts of an entry, None where it is damaged."""
     if not isinstance(value, dict):
         return None
     group = value.get("process_group")
@@ -169,12 +187,12 @@ def _entry(value: Any) -> dict[str, Any] | None:
         "p2p": bool(value.get("is_p2p")),
         "op": _text(value.get("profiling_name")),
         "state": state,
-        "input": _sizes(value.get("input_sizes")),
-        "output": _sizes(value.get("output_sizes")),
-        "dtypes": _texts(value.get("input_dtypes")),
+        "input": shared.of(value.get("input_sizes"), _sizes),
+        "output": shared.of(value.get("output_sizes"), _sizes),
+        "dtypes": shared.of(value.get("input_dtypes"), _texts),
         "created_ns": created,
         "completed_ns": completed if _is_number(completed) and completed else None,
-        "called_at": _called_at(value.get("frames")),
+        "called_at": shared.of(value.get("frames"), _called_at),
     }
 
 
@@ -183,7 +201,9 @@ def _is_number(value: Any) -> bool:
 
 
 def _text(value: Any) -> str:
-    return str(value)[:_MAX_TEXT] if isinstance(value, str | int) else ""
+    if isinstance(value, str):
+        return value[:_MAX_TEXT]
+    return str(value) if isinstance(value, int) and abs(value) < 2**64 else ""
 
 
 def _texts(value: Any) -> list[str]:
@@ -211,16 +231,27 @@ def _called_at(frames: Any) -> str:
     return ""
 
 
-def _groups(value: Any) -> dict[str, dict[str, Any]]:
-    groups = {}
-    for name, said in value.items() if isinstance(value, dict) else ():
-        if isinstance(said, dict):
-            listed = re.findall(r"[0-9]{1,7}", str(said.get("ranks")))
-            groups[_text(name)] = {
-                "description": _text(said.get("desc")),
-                "ranks": sorted({int(rank) for rank in listed}),
-            }
-    return groups
+def _groups(value: Any, shared: _Shared) -> dict[str, dict[str, Any]]:
+    return {
+        _text(name): {
+            "description": _text(said.get("desc")),
+            "ranks": shared.of(said.get("ranks"), _ranks),
+        }
+        for name, said in (value.items() if isinstance(value, dict) else ())
+        if isinstance(said, dict)
+    }
+
+
+def _ranks(value: Any) -> list[int]:
+    """Return the ranks that a text like "[0, 1]" lists, or a list of numbers."""
+    listed = re.findall(r"[0-9]{1,7}", value) if isinstance(value, str) else value
+    if not isinstance(listed, list | tuple):
+        return []
+    return sorted({int(rank) for rank in listed if isinstance(rank, str) or _is_rank(rank)})
+
+
+def _is_rank(value: Any) -> bool:
+    return _is_number(value) and value < 10**7
 
 
 def _parsed(said: dict[str, Any], report: DamageReport) -> ParsedFile:

@@ -44,6 +44,11 @@ _VALUES: Final = {
 _CONSTANTS: Final = {"NEWTRUE": True, "NEWFALSE": False, "NONE": None}
 _EMPTY: Final[dict[str, Any]] = {"EMPTY_DICT": dict, "EMPTY_LIST": list, "EMPTY_TUPLE": tuple}
 _TUPLES: Final = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
+# A dump of 20,000 collectives with their stacks has half as many.
+_MAX_OPERATIONS: Final = 1 << 26
+_MAX_OBJECTS: Final = 1 << 23  # containers, and objects to be used again
+_MAX_BITS: Final = 128  # of a number
+_MAX_KEY: Final = 1 << 31  # larger numbers can be chosen so that a dictionary takes for ever
 
 
 def read(data: bytes) -> PlainPickle:
@@ -55,8 +60,10 @@ def read(data: bytes) -> PlainPickle:
     machine = _Machine()
     offset = 0
     try:
-        for operation, argument, position in pickletools.genops(data):
+        for count, (operation, argument, position) in enumerate(pickletools.genops(data)):
             offset = position or 0
+            if count == _MAX_OPERATIONS:
+                raise ValueError(f"it has more than {_MAX_OPERATIONS:,} operations")
             if operation.name == "STOP":
                 return PlainPickle(machine.stack.pop(), "", offset)
             machine.run(operation.name, argument, offset)
@@ -73,28 +80,43 @@ class _Machine:
     def __init__(self) -> None:
         self.stack: list[Any] = []
         self._memory: dict[int, Any] = {}
+        self._containers = 0
 
     def run(self, name: str, argument: Any, offset: int) -> None:
         stack = self.stack
         if name in _VALUES:
+            if isinstance(argument, int) and argument.bit_length() > _MAX_BITS:
+                raise ValueError(f"a number has more than {_MAX_BITS} bits")
             stack.append(argument)
         elif name in _CONSTANTS:
             stack.append(_CONSTANTS[name])
         elif name in _EMPTY:
+            self._count_container()
             stack.append(_EMPTY[name]())
         elif name == "MARK":
             stack.append(_MARK)
         elif name in ("BINPUT", "LONG_BINPUT", "PUT"):
-            self._memory[int(argument)] = stack[-1]
+            self._remember(int(argument))
         elif name == "MEMOIZE":
-            self._memory[len(self._memory)] = stack[-1]
+            self._remember(len(self._memory))
         elif name in ("BINGET", "LONG_BINGET", "GET"):
             stack.append(self._memory[int(argument)])
         elif name in _TUPLES:
             count = _TUPLES[name]
+            self._count_container()
             stack[-count:] = [tuple(stack[-count:])]
         elif name not in _IGNORED:
             self._join(name, offset)
+
+    def _remember(self, number: int) -> None:
+        if len(self._memory) == _MAX_OBJECTS:
+            raise ValueError(f"it numbers more than {_MAX_OBJECTS:,} objects")
+        self._memory[number] = self.stack[-1]
+
+    def _count_container(self) -> None:
+        self._containers += 1
+        if self._containers > _MAX_OBJECTS:
+            raise ValueError(f"it has more than {_MAX_OBJECTS:,} containers")
 
     def _join(self, name: str, offset: int) -> None:
         stack = self.stack
@@ -111,6 +133,7 @@ class _Machine:
             elif name == "SETITEMS":
                 stack[-1].update(_pairs(values))
             else:
+                self._count_container()
                 made: Any = {"TUPLE": tuple, "LIST": list, "DICT": _pairs}[name]
                 stack.append(made(values))
         else:
@@ -128,22 +151,32 @@ class _Machine:
         return values
 
     def what_there_is(self) -> Any:
-        """The outermost value, with what containers hold that are not whole."""
-        while any(value is _MARK for value in self.stack):
-            values = self._to_mark()
+        """Return the outermost value, with the parts of containers that are not whole."""
+        values: list[Any] = []  # behind the last mark, the last first
+        while self.stack:
+            value = self.stack.pop()
+            if value is not _MARK:
+                values.append(value)
+                continue
+            values.reverse()
             outer = self.stack[-1] if self.stack else None
             if isinstance(outer, list):
                 outer.extend(values)
             elif isinstance(outer, dict):
                 pairs = zip(values[::2], values[1::2], strict=False)
-                outer.update({key: value for key, value in pairs if isinstance(key, str | int)})
-        return self.stack[0] if self.stack else None
+                outer.update({key: value for key, value in pairs if _is_key(key)})
+            values = []
+        return values[-1] if values else None
 
 
 def _key(value: Any) -> str | int:
-    if not isinstance(value, str | int):
-        raise TypeError("a key is no text and no number")
-    return value
+    if not _is_key(value):
+        raise TypeError("a key is not a text and not a small number")
+    return value  # type: ignore[no-any-return]
+
+
+def _is_key(value: Any) -> bool:
+    return isinstance(value, str) or (isinstance(value, int) and abs(value) < _MAX_KEY)
 
 
 def _pairs(values: list[Any]) -> dict[Any, Any]:
