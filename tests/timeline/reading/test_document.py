@@ -144,6 +144,51 @@ def test_damage_is_told_with_its_byte():
     assert f"is damaged at byte {at}" in parsed(text).warnings[0]
 
 
+BACKSLASHES = (b'"n', b'"C:\\dir\\n')  # as some programs write names of Windows files
+REPRS = (b'"', b"'")
+
+
+@pytest.mark.parametrize("change", [BACKSLASHES, REPRS], ids=["backslashes", "repr"])
+@pytest.mark.parametrize("bad", [range(1, 3), range(2, 6), range(3), range(6)], ids=str)
+@pytest.mark.parametrize(
+    ("head", "tail"),
+    [("[", "]"), ('{"traceEvents": [', '], "a": [1], "b": {"c": [NaN]}}'), ("[", "")],
+)
+def test_each_of_several_damaged_events_is_counted(change, bad, head, tail):
+    rows = [json.dumps(each).encode() for each in EVENTS]
+    rows = [row.replace(*change) if number in bad else row for number, row in enumerate(rows)]
+    text = head.encode() + b",\n".join(rows) + tail.encode()
+    if len(bad) == len(rows):
+        # Without double quotes and a key of a trace it may be anything.
+        said = "this is no trace" if (change, head) == (REPRS, "[") else "none of its 6 events"
+        with pytest.raises(TraceFormatError, match=said):
+            parsed(text)
+        return
+    result = parsed(text, 50)
+    assert names(result) == [f"n{number}" for number in range(6) if number not in bad]
+    assert result.counts["?"] == {"read": len(bad), "shown": 0, "reported": len(bad)}
+    assert any("without a closing bracket" in each for each in result.warnings) == (not tail)
+    assert result.around == ({"a": [1], "b": {"c": ["NaN"]}} if "a" in tail else {})
+
+
+def test_events_behind_the_end_of_the_document_are_counted():
+    result = parsed(array() + array(), 20)
+    assert result.counts["X"]["shown"] == 6
+    assert result.counts["?"]["reported"] == 6
+    assert "6 events behind the end of the document are left out" in result.warnings[1]
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity"])
+@pytest.mark.parametrize("indent", [None, 2])
+def test_numbers_of_python_that_json_lacks_cost_nothing(value, indent):
+    events = [each | {"args": {"loss": float(value), "text": '"NaN'}} for each in EVENTS]
+    document = {"head": float(value), "traceEvents": events}
+    result = parsed(json.dumps(document, indent=indent).encode(), 100)
+    assert (len(result.table), result.warnings) == (6, [])
+    assert json.loads(result.table["args"][3].as_py()) == {"loss": value, "text": '"NaN'}
+    assert result.around == {"head": value}
+
+
 @pytest.mark.parametrize("byte", [b"x", b"]", b"}", b" ", b'"'])
 def test_what_stands_for_a_comma_costs_nothing(byte):
     text = array()

@@ -55,7 +55,9 @@ def parse(
             # Where another kind of file breaks the rules of traces says nothing.
             raise NoTraceError(f"{report.path}: this is no trace", report.path, at)
         first = next(iter(report.warnings()), f"{report.path}: byte {at}")
-        raise TraceFormatError(f"{first}: this is no trace", report.path, at)
+        damaged = report.reported["?"]
+        none = f"none of its {damaged} events can be read" if damaged else "this is no trace"
+        raise TraceFormatError(f"{first}: {none}", report.path, at)
     return ParsedFile(
         path=report.path,
         table=pa.Table.from_batches(rows, SCHEMA),

@@ -50,16 +50,24 @@ _TIME_IS_NO_NUMBER = Reason(
 _OUT_OF_RANGE = Reason(
     "event is left out whose time is out of range", "events are left out whose time is out of range"
 )
+_BEHIND = Reason(
+    "event behind the end of the document is left out",
+    "events behind the end of the document are left out",
+)
 _KEYS = (b'"ph"', b'"traceEvents"')
+# An event has one such key, also one that cannot be read. Some programs write repr().
+_PHASE = re.compile(rb"""["']ph["']\s{0,8}:""")
+_PHASE_BYTES = 16
+_END = re.compile(rb'\]\s*(?:\}\s*\Z|\Z|,\s*")')  # of the array of the events, perhaps
+_TAIL_BYTES, _TAIL_TRIES = 1 << 18, 64  # where it is looked for
+_ROWS_PER_BATCH = 1 << 15
+# Attempts to read long values may cost this and a multiple of the text.
+_ATTEMPT_BYTES, _ATTEMPTS_PER_BYTE = 32 << 20, 16
 
-
-def _no_constant(text: str) -> Any:
-    raise ValueError(f"{text} is no number")
-
-
-_DECODER = json.JSONDecoder(strict=False, parse_float=Decimal, parse_constant=_no_constant)
+# Python's json.dumps writes NaN, Infinity and -Infinity: they become texts.
+_DECODER = json.JSONDecoder(strict=False, parse_float=Decimal, parse_constant=str)
 _ANY = json.JSONDecoder(strict=False)
-_AROUND = json.JSONDecoder(strict=False, parse_constant=_no_constant)
+_AROUND = json.JSONDecoder(strict=False, parse_constant=str)
 
 
 class Document:
@@ -82,6 +90,7 @@ class Document:
         self._report = report
         self._in_object = False
         self._key_offset = 0  # of the last key that was read
+        self._attempted = 0  # bytes of long values that could not be read
 
     def batches(self) -> Iterator[EventBatch]:
         """All events."""
@@ -222,12 +231,14 @@ class Document:
                 continue
             if byte != b"{":
                 at = window.offset
-                self._go_on(f"byte {at} does not belong there", at)
+                self._go_on(f"byte {at} does not belong there", at, to_end=True)
                 due = -1
                 continue
             if commas != due and due >= 0:
                 self._report.problem(f"{commas} commas before byte {window.offset}", window.offset)
             batches, stop = self._scanner.run(window.data, window.at)
+            if len(careful) >= _ROWS_PER_BATCH:
+                yield careful.batch()
             if not batches and window.left < MAX_EVENT_BYTES and not window.final:
                 window.more()
                 due = -1  # they are counted
@@ -286,9 +297,8 @@ class Document:
             event, window.at = self._object_at(begin)
         except _DamagedError as error:
             at = window.offset_of(error.at)
-            window.at = begin + error.skip
-            self._report.left_out("?", _DAMAGED)
-            self._go_on(f"the event at byte {offset} is damaged at byte {at}", offset)
+            text = f"the event at byte {offset} is damaged at byte {at}"
+            self._go_on(text, offset, skip=error.skip, least=1, to_end=True)
             return -1
         try:
             row, args = _row(event, window.data[begin : window.at], self._scanner)
@@ -313,10 +323,10 @@ class Document:
                 break
             except json.JSONDecodeError as error:
                 cut = error.pos > len(text) - 16 or error.msg.startswith("Unterminated")
-                if not cut or at + size >= len(data) or size >= MAX_EVENT_BYTES:
+                if not cut or at + size >= len(data) or not self._may_try(size):
                     raise _DamagedError(at + error.pos) from None
                 size *= 16
-            except ValueError:  # a constant that is no number
+            except ValueError:  # a number that is too long
                 raise _DamagedError(at) from None
             except RecursionError:
                 raise _DamagedError(at, skip=_NESTING_BYTES) from None
@@ -325,17 +335,53 @@ class Document:
             value = _DECODER.decode(data[at:end].decode())
         return value, end
 
-    def _go_on(self, problem: str, offset: int) -> None:
-        """Goes to the next event, or to the end, and tells the problem."""
+    def _may_try(self, size: int) -> bool:
+        """Return whether to read more than `size` bytes of a value that did not end in them."""
+        self._attempted += size
+        most = _ATTEMPT_BYTES + _ATTEMPTS_PER_BYTE * self._window.offset
+        return size < MAX_EVENT_BYTES and self._attempted < most
+
+    def _go_on(
+        self, problem: str, offset: int, *, skip: int = 0, least: int = 0, to_end: bool = False
+    ) -> None:
+        """Go to the next event, report the problem, and count the events passed over.
+
+        Args:
+            skip: bytes ahead in which no event begins.
+            least: minimum number of events passed over.
+            to_end: without a next event, go to the end of the array and not of the text.
+        """
         window = self._window
+        passed, begin = 0, window.at
+        window.at = min(window.at + skip, len(window.data))
         while (found := self._next_event(window.at)) < 0 and not window.final:
             window.at = max(window.at, len(window.data) - MAX_EVENT_BYTES)
+            passed += _phases(window.data, begin, window.at)
             window.more()
-        window.at = len(window.data) if found < 0 else found
+            begin = window.at
+        at = found
+        if found < 0:
+            at = self._end_of_events(begin) if to_end else len(window.data)
+        passed += _phases(window.data, begin, at)
+        window.at = at
+        self._report.left_out("?", _DAMAGED, max(passed, least))
         then = f"read on from byte {window.offset}"
         if found < 0:
-            then = f"no event follows up to the end at byte {window.offset}"
+            then = f"no event follows up to byte {window.offset}"
         self._report.problem(f"{problem}; {then}", offset)
+
+    def _end_of_events(self, at: int) -> int:
+        """Return the place of the bracket that closes the events, or the end of the text."""
+        data = self._window.data
+        end = len(data)
+        brackets = [match.start() for match in _END.finditer(data, max(at, end - _TAIL_BYTES))]
+        for place in reversed(brackets[-_TAIL_TRIES:]):
+            rest = data[place + 1 :].strip().decode(errors="replace")
+            if not self._in_object:
+                end = end if rest else place
+            elif rest and _is_object("{" + rest.removeprefix(",")):
+                end = place
+        return end
 
     def _next_event(self, at: int, before: int | None = None) -> int:
         """Where in the window the next object with a phase begins; -1: nowhere."""
@@ -364,9 +410,26 @@ class Document:
             at = window.offset
             self.holds_none &= self._in_object  # else it is anything
             self._report.problem(f"what follows the document from byte {at} is left out", at)
+            passed = 0
             while not window.final:
-                window.at = len(window.data)
+                begin, window.at = window.at, max(window.at, len(window.data) - _PHASE_BYTES)
+                passed += _phases(window.data, begin, window.at)
                 window.more()
+            passed += _phases(window.data, window.at, len(window.data))
+            self._report.left_out("?", _BEHIND, passed)
+
+
+def _phases(data: bytes, begin: int, end: int) -> int:
+    """Return the number of keys of phases that begin between two places."""
+    found = _PHASE.finditer(data, begin, end + _PHASE_BYTES)
+    return sum(match.start() < end for match in found)
+
+
+def _is_object(text: str) -> bool:
+    try:
+        return isinstance(_AROUND.decode(text), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 class _DamagedError(Exception):
