@@ -7,7 +7,8 @@ from typing import Final, Literal
 from hvdtune.errors import TraceFormatError
 from hvdtune.timeline.reading.dumps.flight_recorder import is_pickle
 from hvdtune.timeline.reading.formats import hvt, parquet
-from hvdtune.timeline.reading.json.source import GZIP_MAGIC, is_archive, opened
+from hvdtune.timeline.reading.json.other_kinds import refusal_of
+from hvdtune.timeline.reading.json.source import PACKING_MAGICS, is_archive, is_packed, opened
 from hvdtune.timeline.reading.sqlite.database import MAGIC as SQLITE_MAGIC
 
 # "recording": a rank's own file; "text": JSON, perhaps packed; "database": SQLite;
@@ -17,7 +18,7 @@ Kind = Literal[
 ]
 _START_BYTES: Final = 1 << 12
 _REPORTS: Final = (".nsys-rep", ".qdrep")
-_TEXT_STARTS: Final = (GZIP_MAGIC, b"[", b"{", b"\xef\xbb\xbf")
+_TEXT_STARTS: Final = (*PACKING_MAGICS, b"[", b"{", b"\xef\xbb\xbf")
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class InspectedFile:
     Attributes:
         error: why it cannot be read.
         listed: nobody named it, it only lies in a folder, and may be anything.
-        packed: it is gzipped.
+        packed: by gzip, bzip2, xz or zstd.
     """
 
     path: Path
@@ -60,11 +61,13 @@ def inspect(path: Path, *, listed: bool = False) -> InspectedFile:
         return _refused(
             path, f"only Nsight Systems reads its reports; {text} {path}", listed=listed
         )
+    if refusal := refusal_of(start):
+        return _refused(path, refusal, listed=listed)
     if is_archive(start):
         return InspectedFile(path, "archive", None, listed)
     if listed and not start.lstrip().startswith(_TEXT_STARTS):
         return _refused(path, "this is no trace", listed=listed)
-    return InspectedFile(path, "text", None, listed, packed=start.startswith(GZIP_MAGIC))
+    return InspectedFile(path, "text", None, listed, packed=is_packed(start))
 
 
 def _refused(path: Path, text: str, *, listed: bool) -> InspectedFile:

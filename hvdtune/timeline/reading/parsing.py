@@ -1,16 +1,17 @@
 """Parses one file into rows, whichever of the formats it is that are not hvdtune's own."""
 
-import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from itertools import chain
 from pathlib import Path
 
 import pyarrow as pa
 
 from hvdtune.timeline.reading.dumps import flight_recorder, inspector, ras
 from hvdtune.timeline.reading.json import chrome_json
-from hvdtune.timeline.reading.json.damage import DamageReport
+from hvdtune.timeline.reading.json.damage import DamageReport, NoTraceError
+from hvdtune.timeline.reading.json.other_kinds import refusal_of
 from hvdtune.timeline.reading.json.parsed import ParsedFile
-from hvdtune.timeline.reading.json.source import GZIP_MAGIC, Readable, chunks
+from hvdtune.timeline.reading.json.source import Pieces, Readable, chunks
 from hvdtune.timeline.reading.sqlite import profile
 from hvdtune.timeline.reading.sqlite.database import MAGIC
 
@@ -36,17 +37,18 @@ def parse(
     """
     if start.startswith(MAGIC):
         return profile.parse(path, report, sink)
-    head = _unpacked(start[:START_BYTES])
-    packed = start.startswith(GZIP_MAGIC)
-    if not packed and (flight_recorder.is_pickle(head) or flight_recorder.recognizes(head)):
-        return _given(flight_recorder.parse(path, file, start, report), sink)
+    head, texts = _head(chunks(file, start, report))
+    if refusal := refusal_of(head):
+        raise NoTraceError(f"{path}: {refusal}", str(path), 0)
+    if flight_recorder.is_pickle(head) or flight_recorder.recognizes(head):
+        return _given(flight_recorder.parse(path, Pieces(texts), report), sink)
     if ras.is_text(head):
         raise ras.refuse_text(path)
-    if not packed and ras.recognizes(head):
-        return _given(ras.parse(path, file, start, report), sink)
+    if ras.recognizes(head):
+        return _given(ras.parse(path, Pieces(texts), report), sink)
     if inspector.recognizes(head):
-        return inspector.parse(chunks(file, start, report), report, sink)
-    return chrome_json.parse(chunks(file, start, report), report, sink)
+        return inspector.parse(texts, report, sink)
+    return chrome_json.parse(texts, report, sink)
 
 
 def _given(parsed: ParsedFile, sink: Callable[[pa.RecordBatch], None] | None) -> ParsedFile:
@@ -57,11 +59,12 @@ def _given(parsed: ParsedFile, sink: Callable[[pa.RecordBatch], None] | None) ->
     return parsed
 
 
-def _unpacked(start: bytes) -> bytes:
-    """The first bytes of a file's text, which may be gzipped."""
-    if not start.startswith(GZIP_MAGIC):
-        return start
-    try:
-        return zlib.decompressobj(31).decompress(start, START_BYTES)
-    except zlib.error:  # what is damaged is told when it is read
-        return start
+def _head(pieces: Iterator[bytes]) -> tuple[bytes, Iterator[bytes]]:
+    """Return the first bytes of a text, and all of it again."""
+    read: list[bytes] = []
+    for piece in pieces:
+        read.append(piece)
+        if sum(map(len, read)) >= START_BYTES:
+            break
+    start = b"".join(read)
+    return start[:START_BYTES], chain([start] if start else [], pieces)

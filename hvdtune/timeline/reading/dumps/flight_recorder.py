@@ -14,7 +14,7 @@ from hvdtune.timeline.reading.dumps import plain_pickle
 from hvdtune.timeline.reading.json.damage import DamageReport, NoTraceError, Reason
 from hvdtune.timeline.reading.json.parsed import ParsedFile
 from hvdtune.timeline.reading.json.rows import NO_TIME, SliceRows
-from hvdtune.timeline.reading.json.source import Readable
+from hvdtune.timeline.reading.json.source import Readable, read_at_most
 
 KEY: Final = "flight_recorder"
 MAX_BYTES: Final = 256 << 20
@@ -72,13 +72,13 @@ def recognizes(start: bytes) -> bool:
     )
 
 
-def parse(path: Path, file: Readable, start: bytes, report: DamageReport) -> ParsedFile:
+def parse(path: Path, file: Readable, report: DamageReport) -> ParsedFile:
     """Read a dump, a pickle or JSON; nothing that a pickle names is imported or called.
 
     Raises:
         TraceFormatError: it is none, or nothing of it can be read.
     """
-    data = start + file.read(MAX_BYTES + 1 - len(start))
+    data = read_at_most(file, MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
         text = f"{path}: a dump has at most {MAX_BYTES >> 20} MiB, and this is more"
         raise NoTraceError(text, str(path), MAX_BYTES)

@@ -11,7 +11,7 @@ from hvdtune.timeline.reading.json.assemble import Tracks
 from hvdtune.timeline.reading.json.begin_end_pairing import SCHEMA
 from hvdtune.timeline.reading.json.damage import DamageReport, NoTraceError
 from hvdtune.timeline.reading.json.parsed import ParsedFile
-from hvdtune.timeline.reading.json.source import Readable
+from hvdtune.timeline.reading.json.source import Readable, read_at_most
 
 KEY: Final = "nccl_ras"
 MAX_BYTES: Final = 256 << 20
@@ -80,13 +80,13 @@ def refuse_text(path: Path) -> NoTraceError:
     return NoTraceError(f"{path}: {text}", str(path), 0)
 
 
-def parse(path: Path, file: Readable, start: bytes, report: DamageReport) -> ParsedFile:
+def parse(path: Path, file: Readable, report: DamageReport) -> ParsedFile:
     """Read an answer.
 
     Raises:
         TraceFormatError: it is damaged: half of an answer would accuse the wrong ranks.
     """
-    data = start + file.read(MAX_BYTES + 1 - len(start))
+    data = read_at_most(file, MAX_BYTES + 1)
     try:
         answer = msgspec.json.decode(data, type=_Answer)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:

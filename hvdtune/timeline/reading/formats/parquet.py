@@ -17,6 +17,8 @@ from hvdtune.timeline.reading.formats.file_slices import FileSlices
 MAGIC = b"PAR1"
 KEY = b"hvdtune.model"
 VERSION = 1
+# The times alone take more bytes per row.
+MAX_ROWS, _BYTES_PER_ROW = 500_000, 2
 
 
 class _Said(msgspec.Struct):
@@ -50,16 +52,18 @@ def read_parts(path: Path) -> list[FileSlices]:
         TraceFormatError: it is damaged, or something else is in it.
     """
     try:
-        table = pq.read_table(path)
-        metadata = table.schema.metadata or {}
-        said = msgspec.json.decode(metadata.get(KEY, b""), type=_Said)
+        with pq.ParquetFile(path) as file:
+            said = msgspec.json.decode((file.schema_arrow.metadata or {}).get(KEY, b""), type=_Said)
+            rows = file.metadata.num_rows
+            if rows > MAX_ROWS + path.stat().st_size // _BYTES_PER_ROW:
+                raise ValueError(f"it claims {rows:,} rows")
+            frame = file.read().to_pandas()
     except (pa.ArrowException, OSError, msgspec.MsgspecError, ValueError) as error:
         text = f"{path}: no Parquet file of hvdtune's, or damaged from byte 0 on ({error})"
         raise TraceFormatError(" ".join(text.split()), str(path), 0) from error
-    types = {name: str(dtype) for name, dtype in table.to_pandas().dtypes.items()}
-    if said.version != VERSION or list(types) != list(COLUMNS):
+    if said.version != VERSION or list(frame.columns) != list(COLUMNS):
         raise TraceFormatError(f"{path}: version {said.version} is not known", str(path), 0)
-    return _parts(path, table.to_pandas(), said)
+    return _parts(path, frame, said)
 
 
 def _parts(path: Path, frame: pd.DataFrame, said: _Said) -> list[FileSlices]:

@@ -15,9 +15,12 @@ from typing import IO, Final
 from hvdtune.timeline.reading.json.damage import DamageReport
 from hvdtune.timeline.reading.json.source import (
     CHUNK_BYTES,
+    MAX_UNPACKED_BYTES,
     RAW,
+    SMALL_BYTES,
     ZIP_MAGIC,
     Pieces,
+    bounded,
     chunks,
     inflated,
 )
@@ -118,7 +121,10 @@ def texts(file: IO[bytes], member: ArchiveMember, report: DamageReport) -> Itera
     elif member.info is not None:
         try:
             with zipfile.ZipFile(file) as archive, archive.open(member.info) as opened:
-                yield from chunks(opened, opened.read(2), report)
+                # zipfile unpacks all that it reads at once.
+                small = iter(lambda: opened.read(_PROBE_BYTES), b"")
+                pieces = Pieces(bounded(small, member.info.compress_size, report))
+                yield from chunks(pieces, pieces.start(), report)
         except (zipfile.BadZipFile, lzma.LZMAError, EOFError, ValueError, RuntimeError) as error:
             report.packing_problem(f"the file at byte {at} of the archive: {error}", at)
 
@@ -127,7 +133,10 @@ def _checked(file: IO[bytes], member: ArchiveMember, report: DamageReport) -> It
     stretch = _Stretch(file, member.begin, member.end)
     pieces = iter(lambda: stretch.read(CHUNK_BYTES), b"")
     if member.method == _DEFLATED:
-        pieces = inflated(stretch, b"", report, RAW, member.begin)
+        # The files of a small archive may together unpack to the size that a single one may.
+        whole = min(max(file.seek(0, 2), 1), SMALL_BYTES)
+        floor = max(MAX_UNPACKED_BYTES * stretch.size // whole, 1)
+        pieces = inflated(stretch, b"", report, RAW, member.begin, floor)
     crc = 0
     for piece in pieces:
         crc = zlib.crc32(piece, crc)
@@ -147,6 +156,11 @@ class _Stretch:
         self._file = file
         self.at = begin
         self._end = end
+
+    @property
+    def size(self) -> int:
+        """The number of bytes that are left."""
+        return max(self._end - self.at, 0)
 
     def read(self, size: int, /) -> bytes:
         self._file.seek(self.at)

@@ -11,6 +11,7 @@ from hvdtune.timeline.reading.json.batch import EventScanner, PythonScanner
 from hvdtune.timeline.reading.json.begin_end_pairing import SCHEMA
 from hvdtune.timeline.reading.json.damage import DamageReport, NoTraceError, Reason
 from hvdtune.timeline.reading.json.document import Document
+from hvdtune.timeline.reading.json.other_kinds import refusal_of_keys
 from hvdtune.timeline.reading.json.parsed import ParsedFile
 from hvdtune.timeline.reading.json.source import TextWindow
 
@@ -48,9 +49,12 @@ def parse(
             take(found)
     for found in assembler.finish():
         take(found)
+    other = refusal_of_keys(document.around)
     _leave_out_samples(document.around, report)
     if not (report.shown or document.holds_none or document.around.get("otherData")):
         at = max(report.first_offset, 0)
+        if other:
+            raise NoTraceError(f"{report.path}: {other}", report.path, 0)
         if not (document.resembles_trace or report.packing_damaged):
             # Where another kind of file breaks the rules of traces says nothing.
             raise NoTraceError(f"{report.path}: this is no trace", report.path, at)

@@ -32,6 +32,7 @@ class DamageReport:
 
     Attributes:
         packing_damaged: what the text is packed in is damaged or cut off.
+        packed_bytes: bytes of the packed file that were read; 0 where it is not packed.
     """
 
     def __init__(self, path: str) -> None:
@@ -40,6 +41,7 @@ class DamageReport:
         self.reported: Counter[str] = Counter()
         self.first_offset = -1
         self.packing_damaged = False
+        self.packed_bytes = 0
         self._told: list[str] = []
         self._untold = 0
         self._reasons: dict[Reason, tuple[int, str]] = {}

@@ -54,7 +54,8 @@ _BEHIND = Reason(
     "event behind the end of the document is left out",
     "events behind the end of the document are left out",
 )
-_KEYS = (b'"ph"', b'"traceEvents"')
+_PHASE_KEY = b'"ph"'
+_KEYS = (_PHASE_KEY, b'"traceEvents"')
 # An event has one such key, also one that cannot be read. Some programs write repr().
 _PHASE = re.compile(rb"""["']ph["']\s{0,8}:""")
 _PHASE_BYTES = 16
@@ -63,6 +64,8 @@ _TAIL_BYTES, _TAIL_TRIES = 1 << 18, 64  # where it is looked for
 _ROWS_PER_BATCH = 1 << 15
 # Attempts to read long values may cost this and a multiple of the text.
 _ATTEMPT_BYTES, _ATTEMPTS_PER_BYTE = 32 << 20, 16
+# Objects that are read one by one: this number, and one per so many bytes of the file.
+_SLOW_STEPS, _BYTES_PER_SLOW_STEP = 100_000, 8
 
 # Python's json.dumps writes NaN, Infinity and -Infinity: they become texts.
 _DECODER = json.JSONDecoder(strict=False, parse_float=Decimal, parse_constant=str)
@@ -91,6 +94,7 @@ class Document:
         self._in_object = False
         self._key_offset = 0  # of the last key that was read
         self._attempted = 0  # bytes of long values that could not be read
+        self._slow_steps = 0
 
     def batches(self) -> Iterator[EventBatch]:
         """All events."""
@@ -226,7 +230,7 @@ class Document:
                     break
                 due = -1
                 continue
-            if byte != b"{" and self._passes_value():
+            if byte != b"{" and self._may_step() and self._passes_value():
                 due = 1
                 continue
             if byte != b"{":
@@ -245,7 +249,12 @@ class Document:
                 continue
             due = 1
             if not batches:
-                due = self._one_event(careful)
+                if self._may_step():
+                    due = self._one_event(careful)
+                else:
+                    at = window.offset
+                    self._go_on(f"too much is damaged before byte {at}", at, to_end=True)
+                    due = -1
                 continue
             if len(careful):
                 yield careful.batch()
@@ -335,6 +344,12 @@ class Document:
             value = _DECODER.decode(data[at:end].decode())
         return value, end
 
+    def _may_step(self) -> bool:
+        """Return whether to read one more object by itself, which takes long."""
+        self._slow_steps += 1
+        read = self._report.packed_bytes or self._window.offset
+        return self._slow_steps < _SLOW_STEPS + read // _BYTES_PER_SLOW_STEP
+
     def _may_try(self, size: int) -> bool:
         """Return whether to read more than `size` bytes of a value that did not end in them."""
         self._attempted += size
@@ -367,7 +382,8 @@ class Document:
         self._report.left_out("?", _DAMAGED, max(passed, least))
         then = f"read on from byte {window.offset}"
         if found < 0:
-            then = f"no event follows up to byte {window.offset}"
+            what = "no event follows" if self._may_step() else "nothing more is read"
+            then = f"{what} up to byte {window.offset}"
         self._report.problem(f"{problem}; {then}", offset)
 
     def _end_of_events(self, at: int) -> int:
@@ -386,7 +402,12 @@ class Document:
     def _next_event(self, at: int, before: int | None = None) -> int:
         """Where in the window the next object with a phase begins; -1: nowhere."""
         data = self._window.data
-        while (at := data.find(b"{", at, before)) >= 0:
+        phase = data.find(_PHASE_KEY, at)
+        while (at := data.find(b"{", at, before)) >= 0 and self._may_step():
+            if phase < at:
+                phase = data.find(_PHASE_KEY, at)
+            if phase < 0:
+                return -1
             try:
                 event, _ = self._object_at(at)
             except _DamagedError as error:

@@ -114,9 +114,11 @@ class SliceRows:
             self._open.append((*where, int(begin[row]), args[row]))
         rows = np.flatnonzero(kept & ~is_open)
         last = np.where(is_open, begin, end)
-        for number in np.unique(track[kept]).tolist():
-            latest = int(last[kept & (track == number)].max())
-            self._last_ns[number] = max(self._last_ns.get(number, latest), latest)
+        numbers, places = np.unique(track[kept], return_inverse=True)
+        latest = np.full(len(numbers), NO_TIME, np.int64)
+        np.maximum.at(latest, places, last[kept])
+        for number, at in zip(numbers.tolist(), latest.tolist(), strict=True):
+            self._last_ns[number] = max(self._last_ns.get(number, at), at)
         self._report.shown[phase] += len(rows)
         columns: dict[str, Any] = {
             "track": track[rows],

@@ -1,13 +1,17 @@
 """The text of a trace file in chunks, whatever it is packed in."""
 
+import bz2
 import codecs
 import io
+import lzma
 import stat
 import zlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any, Final, Protocol
+
+import pyarrow as pa
 
 from hvdtune.errors import TraceFormatError
 from hvdtune.timeline.reading.json.damage import DamageReport
@@ -17,6 +21,11 @@ GZIP_MAGIC = b"\x1f\x8b"
 ZIP_MAGIC = b"PK\x03\x04"
 RAW = -15  # compressed data without a header around them
 _PIECE_BYTES = 16 << 10
+_MOST_PACKINGS: Final = 2
+# A file may unpack to this, and to a multiple of each further byte. Traces of real programs unpack
+# to 44 times their size at most.
+MAX_UNPACKED_BYTES, MAX_RATIO, SMALL_BYTES = 44 << 20, 128, 1 << 20
+_MAX_DICTIONARY_BYTES = 256 << 20
 
 
 class Readable(Protocol):
@@ -64,22 +73,73 @@ def is_archive(start: bytes) -> bool:
     return sum(one == other for one, other in pairs) >= len(ZIP_MAGIC) - 1
 
 
+def is_packed(start: bytes) -> bool:
+    """Return whether a file that begins so is packed by gzip, bzip2, xz or zstd."""
+    return start.startswith(PACKING_MAGICS)
+
+
 def chunks(file: Readable, start: bytes, report: DamageReport) -> Iterator[bytes]:
-    """The text of a plain or gzipped file, perhaps gzipped twice, from where it stands.
+    """The text of a plain or packed file, perhaps packed twice, from where it stands.
 
     Args:
         start: what was read of it already.
     """
-    if start.startswith(GZIP_MAGIC):
-        file = Pieces(inflated(file, start, report))
+    for _ in range(_MOST_PACKINGS):
+        unpack = next((each for magic, each in _PACKINGS.items() if start.startswith(magic)), None)
+        if unpack is None:
+            break
+        file = Pieces(unpack(file, start, report))
         start = file.start()
-    if start.startswith(GZIP_MAGIC):
-        yield from inflated(file, start, report)
-        return
     if start:
         yield start
     while data := file.read(CHUNK_BYTES):
         yield data
+
+
+def read_at_most(file: Readable, size: int) -> bytes:
+    """Return the next bytes of a file, up to `size`."""
+    pieces = []
+    while size > 0 and (data := file.read(size)):
+        pieces.append(data)
+        size -= len(data)
+    return b"".join(pieces)
+
+
+class _Unpacked:
+    """Counts what is unpacked of a file: a small one may unpack to any size."""
+
+    def __init__(self, report: DamageReport, floor: int = 0) -> None:
+        """
+        Args:
+            floor: bytes that it may unpack to, however small it is; 0: `MAX_UNPACKED_BYTES`.
+        """
+        self._report = report
+        self._is_outer = not report.packed_bytes
+        self._floor = floor or MAX_UNPACKED_BYTES
+        self._size = 0
+
+    def is_too_large(self, text: bytes, at: int) -> bool:
+        """Take a piece; report where it is too much for the `at` bytes that were read."""
+        if self._is_outer:
+            self._report.packed_bytes = max(at, 1)
+        packed = self._report.packed_bytes
+        self._size += len(text)
+        if self._size <= self._floor + MAX_RATIO * max(packed - SMALL_BYTES, 0):
+            return False
+        self._report.packing_problem(
+            f"what follows is not read: {packed} bytes unpack to more than {self._size >> 20} MiB",
+            packed,
+        )
+        return True
+
+
+def bounded(texts: Iterator[bytes], packed: int, report: DamageReport) -> Iterator[bytes]:
+    """Return a text that was unpacked from a number of bytes, as far as it is not too large."""
+    whole = _Unpacked(report)
+    for text in texts:
+        if whole.is_too_large(text, packed):
+            return
+        yield text
 
 
 class Pieces:
@@ -100,20 +160,26 @@ class Pieces:
 
     def start(self) -> bytes:
         """The first bytes of the file, which tell its format."""
-        return self.read(1) + self.read(1)
+        return read_at_most(self, max(map(len, PACKING_MAGICS)))
 
 
 def inflated(
-    file: Readable, start: bytes, report: DamageReport, wbits: int = 31, at: int = 0
+    file: Readable,
+    start: bytes,
+    report: DamageReport,
+    wbits: int = 31,
+    at: int = 0,
+    floor: int = 0,
 ) -> Iterator[bytes]:
     """Decompress gzipped pieces one after the other, or one stream that is `RAW`.
 
     Args:
         start: what was read of it already.
         at: where it begins, for messages.
+        floor: see `_Unpacked`.
     """
     unpacker = zlib.decompressobj(wbits)
-    data = start
+    data, whole, begin = start, _Unpacked(report, floor), at
     while data or (data := file.read(_PIECE_BYTES)):
         piece, data = data[:_PIECE_BYTES], data[_PIECE_BYTES:]
         if unpacker.eof:
@@ -134,9 +200,94 @@ def inflated(
             return
         at += len(piece) - len(unpacker.unused_data)
         data = unpacker.unused_data + data
+        if whole.is_too_large(text, at - begin):
+            return
         yield text
     if not unpacker.eof:
         report.packing_problem(f"the compressed data are cut off at byte {at}", at)
+
+
+def _bunzipped(file: Readable, start: bytes, report: DamageReport) -> Iterator[bytes]:
+    return _decompressed(file, start, report, bz2.BZ2Decompressor)
+
+
+def _unxzed(file: Readable, start: bytes, report: DamageReport) -> Iterator[bytes]:
+    return _decompressed(
+        file, start, report, lambda: lzma.LZMADecompressor(memlimit=_MAX_DICTIONARY_BYTES)
+    )
+
+
+def _decompressed(
+    file: Readable, start: bytes, report: DamageReport, new: Callable[[], Any]
+) -> Iterator[bytes]:
+    """Decompress streams one after the other by a class of the standard library's."""
+    unpacker, whole = new(), _Unpacked(report)
+    data, at = start, 0
+    while True:
+        if not data and (unpacker.eof or unpacker.needs_input):
+            data = file.read(_PIECE_BYTES)
+            if not data:
+                break
+        at += len(data)
+        if unpacker.eof:
+            if not data.strip(b"\0"):
+                data = b""
+                continue
+            unpacker = new()
+        try:
+            text = unpacker.decompress(data, CHUNK_BYTES)
+        except (OSError, lzma.LZMAError) as error:
+            report.packing_problem(f"the compressed data are damaged at byte {at} ({error})", at)
+            return
+        data = unpacker.unused_data
+        at -= len(data)
+        if whole.is_too_large(text, at):
+            return
+        yield text
+    if not unpacker.eof:
+        report.packing_problem(f"the compressed data are cut off at byte {at}", at)
+
+
+def _unzstded(file: Readable, start: bytes, report: DamageReport) -> Iterator[bytes]:
+    packed, whole = _Joined(start, file), _Unpacked(report)
+    try:
+        with pa.CompressedInputStream(pa.PythonFile(packed, "r"), "zstd") as stream:
+            # Of the piece in which the file is cut off Arrow returns nothing.
+            while text := stream.read(_PIECE_BYTES):
+                if whole.is_too_large(text, packed.at):
+                    return
+                yield text
+    except (OSError, pa.ArrowException) as error:
+        at = packed.at
+        text = f"the compressed data are damaged or cut off before byte {at} ({error})"
+        report.packing_problem(" ".join(text.split()), at)
+
+
+class _Joined(io.RawIOBase):
+    """The beginning of a file and the rest of it as one file."""
+
+    def __init__(self, start: bytes, file: Readable) -> None:
+        self._start, self._file = start, file
+        self.at = 0
+
+    def read(self, size: int = -1, /) -> bytes:
+        """Read at most `size` bytes."""
+        data, self._start = self._start[:size], self._start[size:]
+        data = data or self._file.read(size)
+        self.at += len(data)
+        return data
+
+    def readable(self) -> bool:
+        return True
+
+
+_PACKINGS: Final = {
+    GZIP_MAGIC: inflated,
+    b"BZh": _bunzipped,
+    b"\xfd7zXZ\x00": _unxzed,
+    b"\x28\xb5\x2f\xfd": _unzstded,
+}
+PACKING_MAGICS: Final = tuple(_PACKINGS)
 
 
 def _until_damage(unpacker: Any, piece: bytes) -> tuple[bytes, int]:

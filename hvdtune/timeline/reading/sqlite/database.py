@@ -15,6 +15,7 @@ MAGIC: Final = b"SQLite format 3\0"
 # SQLite may name damaged texts in its errors, which Python then cannot decode.
 _DAMAGED: Final = (sqlite3.DatabaseError, UnicodeError)
 _ROWS_PER_BATCH: Final = 1 << 15
+_MAX_TEXT: Final = 1 << 16  # characters; rows of a damaged file may share the pages of a long one
 _NAME: Final = re.compile(r"\w{1,200}", re.ASCII)
 
 
@@ -48,7 +49,9 @@ class ProfileDatabase:
     def text(self, table: str, column: str) -> str:
         """An expression for a column as text, '' where there is none."""
         known = column in self.columns[table]
-        return f"IFNULL(CAST(\"{column}\" AS TEXT), '')" if known else "''"
+        if not known:
+            return "''"
+        return f"IFNULL(SUBSTR(CAST(\"{column}\" AS TEXT), 1, {_MAX_TEXT}), '')"
 
     def batches(self, table: str, expressions: Sequence[str]) -> Iterator[list[tuple[Any, ...]]]:
         """Rows of a table in batches; behind a damaged place reading goes on from the end."""
