@@ -100,7 +100,13 @@ class Assessment:
 
 def read_autotune_log(path: Path) -> AutotuneLog:
     """Read a log of Horovod's; raises UsageError naming file, line and fault."""
-    table = csv.reader(io.StringIO(read_text(path)))
+    try:
+        return _read_rows(path, csv.reader(io.StringIO(read_text(path))))
+    except csv.Error as error:
+        raise UsageError(f"{path} is not a log of Horovod's autotune: {error}") from error
+
+
+def _read_rows(path: Path, table: Iterator[list[str]]) -> AutotuneLog:
     names = [name.strip() for name in next(table, [])]
     if "plus_minus" in names:
         raise UsageError(
@@ -109,7 +115,7 @@ def read_autotune_log(path: Path) -> AutotuneLog:
     missing = [name for name in _NEEDED if name not in names]
     unknown = [name for name in names if name not in LOG_COLUMNS and name != "score"]
     if missing or unknown:
-        fault = f"no column {missing[0]}" if missing else f"an unknown column {unknown[0]}"
+        fault = f"no column {missing[0]}" if missing else f"an unknown column {unknown[0][:40]!r}"
         raise UsageError(f"{path} is not a log of Horovod's autotune: it has {fault}")
     rows = [
         _row(f"{path}:{number}", names, cells) for number, cells in enumerate(table, 2) if cells
@@ -176,9 +182,13 @@ def assess(log: AutotuneLog, default: Setting) -> Assessment:
         others = [key for key in scores if key != chosen]
         if sd is not None:
             noise = Noise(sd, repeats)
-            found = {
-                key: _difference(scores[chosen], scores[key], noise, confidence) for key in others
-            }
+            reach = t_reach(noise.df, confidence) * noise.sd
+            means = {key: _mean(values) for key, values in scores.items()}
+            found = {}
+            for key in others:
+                width = reach * math.sqrt(1 / len(scores[chosen]) + 1 / len(scores[key]))
+                difference = means[chosen] - means[key]
+                found[key] = difference - width, difference + width
             alike = sum(low <= 0 <= high for low, high in found.values())
             interval = found.get(reference)
         if chosen != reference:
@@ -203,17 +213,11 @@ def _key(row: AutotuneRow) -> tuple[Value, ...]:
 
 
 def _pooled_sd(groups: Sequence[Sequence[float]]) -> float:
-    squares = sum((value - _mean(group)) ** 2 for group in groups for value in group)
+    means = [_mean(group) for group in groups]
+    squares = sum(
+        (value - mean) ** 2 for group, mean in zip(groups, means, strict=True) for value in group
+    )
     return math.sqrt(squares / sum(len(group) - 1 for group in groups))
-
-
-def _difference(
-    one: Sequence[float], other: Sequence[float], noise: Noise, confidence: float
-) -> tuple[float, float]:
-    mean = _mean(one) - _mean(other)
-    stderr = noise.sd * math.sqrt(1 / len(one) + 1 / len(other))
-    reach = t_reach(noise.df, confidence) * stderr
-    return mean - reach, mean + reach
 
 
 def _mean(values: Sequence[float]) -> float:

@@ -124,7 +124,7 @@ def test_a_cycle_time_that_hvdtune_does_not_have_is_brought_into_its_range() -> 
         (["0,0,0,1,5,inf,400"], HEADER, r"csv:2: tensor_fusion_threshold cannot be inf"),
         (["1,2"], "a,score", "no column cycle_time_ms"),
         ([], "cycle_time_ms,tensor_fusion_threshold,score,plus_minus", "own table of trials"),
-        ([], "cycle_time_ms,tensor_fusion_threshold,score,more", "an unknown column more"),
+        ([], "cycle_time_ms,tensor_fusion_threshold,score,more", "an unknown column 'more'"),
     ],
 )
 def test_what_is_no_log_is_one_line(

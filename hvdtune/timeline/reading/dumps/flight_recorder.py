@@ -25,6 +25,7 @@ _OWN: Final = (b'"collective_seq_id"', b'"pg_config"', b'"pg_status"')
 _OTHERS: Final = (b'"traceEvents"', b'"communicators"')
 _RANK: Final = re.compile(r"rank[-_.]?([0-9]{1,7})(?![0-9])", re.IGNORECASE)
 _STATES: Final = ("scheduled", "started", "completed")
+_MAX_RANKS: Final = 1 << 20  # of all groups together
 _MAX_TENSORS, _MAX_DIMENSIONS, _MAX_TEXT, _MAX_FRAMES = 64, 16, 300, 64
 
 
@@ -232,14 +233,15 @@ def _called_at(frames: Any) -> str:
 
 
 def _groups(value: Any, shared: _Shared) -> dict[str, dict[str, Any]]:
-    return {
-        _text(name): {
-            "description": _text(said.get("desc")),
-            "ranks": shared.of(said.get("ranks"), _ranks),
-        }
-        for name, said in (value.items() if isinstance(value, dict) else ())
-        if isinstance(said, dict)
-    }
+    groups: dict[str, dict[str, Any]] = {}
+    count = 0
+    for name, said in value.items() if isinstance(value, dict) else ():
+        if isinstance(said, dict):
+            ranks = shared.of(said.get("ranks"), _ranks)
+            count += len(ranks)
+            known = {"ranks": ranks if count <= _MAX_RANKS else []}
+            groups[_text(name)] = {"description": _text(said.get("desc")), **known}
+    return groups
 
 
 def _ranks(value: Any) -> list[int]:

@@ -25,8 +25,8 @@ from hvdtune.timeline.reading.json.source import (
     inflated,
 )
 
-# What is more is no archive of traces, but damage or malice.
-MAX_FILES = 10_000
+# More files are damage or malice: each takes some milliseconds, however small it is.
+_MOST_FILES, _SMALL_FILES, _BYTES_PER_FILE = 10_000, 256, 1 << 12
 _HEADER: Final = struct.Struct("<4sHHHHHIIIHH")
 _END: Final = struct.Struct("<4sHHHHIIH")  # of the directory
 _STORED, _DEFLATED = 0, 8
@@ -86,6 +86,7 @@ def members(file: IO[bytes], report: DamageReport) -> list[ArchiveMember]:
     """The files of an archive in the order of their places; what is damaged is reported."""
     size = file.seek(0, 2)
     found: list[ArchiveMember] = []
+    most = min(_SMALL_FILES + size // _BYTES_PER_FILE, _MOST_FILES)
     end = size
     try:
         archive = zipfile.ZipFile(file)
@@ -99,9 +100,13 @@ def members(file: IO[bytes], report: DamageReport) -> list[ArchiveMember]:
         text = f"the directory of the archive cannot be read at byte {size} ({error})"
         report.problem(f"{text}; its files are found by their headers", size)
     if infos is None:
-        found = [_by_header(header) for header in _scan(file)]
+        found = [_by_header(header) for header in _scan(file, most)]
     else:
-        found = _by_directory(file, infos, end, report)
+        found = _by_directory(file, infos[:most], end, report)
+    if len(found) >= most if infos is None else len(infos) > most:
+        count = "" if infos is None else f" of {len(infos)}"
+        text = f"only {most}{count} files are read, because the archive has only {size} bytes"
+        report.problem(text, size)
     found = sorted({each.at: each for each in found}.values(), key=lambda each: each.at)
     limits = [*(each.at for each in found[1:]), end]
     for each, limit in zip(found, limits, strict=False):
@@ -182,7 +187,7 @@ def _by_directory(
     limits = sorted({end, *(info.header_offset for info in infos)})
     found: dict[int, ArchiveMember] = {}
     doubtful: list[tuple[zipfile.ZipInfo, _MemberHeader]] = []
-    for info in infos[:MAX_FILES]:
+    for info in infos:
         header = _header(file, info.header_offset)
         if header is not None and header.marked and header.text == info.orig_filename:
             found[header.at] = _by_both(file, info, header, limits)
@@ -195,7 +200,7 @@ def _by_directory(
     for info, header in doubtful:
         if header.marked and header.at not in found:
             found[header.at] = _by_both(file, info, header, limits)
-    others = [_by_header(header) for header in _scan(file) if header.at not in found]
+    others = [_by_header(header) for header in _scan(file, _MOST_FILES) if header.at not in found]
     # A header that nothing finds is where the directory says.
     rest = [] if others else [pair for pair in doubtful if pair[1].at not in found]
     return [*found.values(), *others, *(_by_both(file, *pair, limits) for pair in rest)]
@@ -259,16 +264,16 @@ def _header(file: IO[bytes], at: int) -> _MemberHeader | None:
     return _MemberHeader(at, mark == ZIP_MAGIC, flags, method, crc, size, file.read(name), extra)
 
 
-def _scan(file: IO[bytes]) -> list[_MemberHeader]:
-    """All headers of files that can be read."""
+def _scan(file: IO[bytes], most: int) -> list[_MemberHeader]:
+    """Return the first headers of files that can be read."""
     found: list[_MemberHeader] = []
     begin, kept = 0, b""
-    while len(found) < MAX_FILES:
+    while len(found) < most:
         file.seek(begin + len(kept))
         read = file.read(CHUNK_BYTES)
         data = kept + read
         at = -1
-        while (at := data.find(ZIP_MAGIC, at + 1)) >= 0 and len(found) < MAX_FILES:
+        while (at := data.find(ZIP_MAGIC, at + 1)) >= 0 and len(found) < most:
             header = _header(file, begin + at)
             if header is not None and _is_likely(header):
                 found.append(header)
