@@ -38,7 +38,7 @@ _paths = explained(
     required=True,
     type=Path,
     metavar="PATH...",
-    help="Traces, also .gz and .zip; folders of ranks' traces; run folders.",
+    help="Traces, also packed (.gz, .bz2, .xz, .zst, .zip); folders of ranks' traces; run folders.",
 )
 
 
@@ -122,8 +122,9 @@ def query(
     sql: str, paths: tuple[Path, ...], *, seconds: float, memory_mb: int, as_json: bool
 ) -> int:
     """Answer a query in SQL over a trace, by DuckDB (the extra `query`)."""
-    from hvdtune.timeline.analysis.query import QueryLimits, without_rows
     from hvdtune.timeline.analysis.query import query as ask
+    from hvdtune.timeline.analysis.query import without_rows
+    from hvdtune.timeline.analysis.query_process import QueryLimits
 
     limits = QueryLimits(
         seconds,

@@ -3,8 +3,8 @@
 DuckDB's own limits leave out the memory of vectors and the time within one function.
 
 Its input is one Arrow stream per table of `query_tables.TABLES` and then one line of JSON per
-request, see `Request`. Its output is one frame per answer: `FRAME`, then that number of bytes. The
-first frame reports that the tables are loaded.
+`QueryRequest`. Its output is one frame per answer: `FRAME`, then that number of bytes. The first
+frame reports that the tables are loaded.
 """
 
 import json
@@ -29,7 +29,7 @@ _SHARE_OF_DUCKDB: Final = 0.8  # of the memory; the rest is what DuckDB does not
 _CHANGES: Final = frozenset(("INSERT", "UPDATE", "DELETE", "DROP", "ALTER"))
 
 
-class Request(TypedDict):
+class QueryRequest(TypedDict):
     """A query and its limits; see `query.QueryLimits`."""
 
     sql: str
@@ -62,7 +62,7 @@ def serve(names: Sequence[str]) -> None:
         return
     _send(answers, READY, b"")
     while select.select([requests], [], [], _IDLE_S)[0] and (line := requests.readline()):
-        request: Request = json.loads(line)
+        request: QueryRequest = json.loads(line)
         signal.setitimer(signal.ITIMER_REAL, request["seconds"] + _GRACE_S)
         kind, payload = _answer(tables, request, base)
         is_last = _is_used_up(base, request["memory_mb"])
@@ -121,7 +121,7 @@ def _connected(tables: dict[str, Any], memory_mb: int | None) -> Any:
     return connection
 
 
-def _answer(tables: dict[str, Any], request: Request, base: int | None) -> tuple[bytes, Any]:
+def _answer(tables: dict[str, Any], request: QueryRequest, base: int | None) -> tuple[bytes, Any]:
     import duckdb
 
     _, hard = resource.getrlimit(resource.RLIMIT_DATA)
@@ -148,7 +148,7 @@ def _answer(tables: dict[str, Any], request: Request, base: int | None) -> tuple
         resource.setrlimit(resource.RLIMIT_DATA, (hard, hard))
 
 
-def _table(connection: Any, request: Request) -> Any:
+def _table(connection: Any, request: QueryRequest) -> Any:
     """Return the rows of an answer as an Arrow stream."""
     import pyarrow as pa
 

@@ -85,7 +85,7 @@ class QueryProcess:
             UsageError: DuckDB refuses the query, or it needs more memory than its limit.
             HvdtuneError: the query takes longer than its limit; the process is ended.
         """
-        request: query_child.Request = {
+        request: query_child.QueryRequest = {
             "sql": sql,
             "seconds": limits.seconds,
             "rows": limits.rows,

@@ -43,9 +43,9 @@ def open_trace(paths: Path | str | Iterable[Path | str]) -> Trace:
     """Open a trace: one file, the files of several ranks, or folders of them.
 
     Known are hvdtune's own files and exports, Horovod's timelines, torch.profiler's traces,
-    databases of nsys and rocprofv3, and Chrome traces of any program; plain, or but for databases
-    gzipped or in a zip archive; whole, cut off or damaged. Files of a folder that are no traces
-    are passed over; what cannot be read of a trace is told in `Trace.warnings`.
+    databases of nsys and rocprofv3, and Chrome traces of any program; plain or, except databases,
+    packed by gzip, bzip2, xz or zstd or in a zip archive; whole, cut off or damaged. Files of a
+    folder that are not traces are ignored; `Trace.warnings` lists what cannot be read of a trace.
 
     Raises:
         UsageError: a folder holds no trace.

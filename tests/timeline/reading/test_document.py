@@ -175,7 +175,7 @@ def test_events_behind_the_end_of_the_document_are_counted():
     result = parsed(array() + array(), 20)
     assert result.counts["X"]["shown"] == 6
     assert result.counts["?"]["reported"] == 6
-    assert "6 events behind the end of the document are left out" in result.warnings[1]
+    assert "6 events behind the end of the document are not shown" in result.warnings[1]
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity"])

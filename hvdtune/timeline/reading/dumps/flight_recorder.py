@@ -235,12 +235,12 @@ def _called_at(frames: Any) -> str:
 def _groups(value: Any, shared: _Shared) -> dict[str, dict[str, Any]]:
     groups: dict[str, dict[str, Any]] = {}
     count = 0
-    for name, said in value.items() if isinstance(value, dict) else ():
-        if isinstance(said, dict):
-            ranks = shared.of(said.get("ranks"), _ranks)
+    for name, group in value.items() if isinstance(value, dict) else ():
+        if isinstance(group, dict):
+            ranks = shared.of(group.get("ranks"), _ranks)
             count += len(ranks)
             known = {"ranks": ranks if count <= _MAX_RANKS else []}
-            groups[_text(name)] = {"description": _text(said.get("desc")), **known}
+            groups[_text(name)] = {"description": _text(group.get("desc")), **known}
     return groups
 
 

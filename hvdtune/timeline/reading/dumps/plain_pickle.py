@@ -48,7 +48,7 @@ _TUPLES: Final = {"TUPLE1": 1, "TUPLE2": 2, "TUPLE3": 3}
 _MAX_OPERATIONS: Final = 1 << 26
 _MAX_OBJECTS: Final = 1 << 23  # containers, and objects to be used again
 _MAX_BITS: Final = 128  # of a number
-_MAX_KEY: Final = 1 << 31  # larger numbers can be chosen so that a dictionary takes for ever
+_MAX_KEY: Final = 1 << 31  # larger numbers can be chosen so that their hashes collide
 
 
 def read(data: bytes) -> PlainPickle:

@@ -51,8 +51,8 @@ _OUT_OF_RANGE = Reason(
     "event is left out whose time is out of range", "events are left out whose time is out of range"
 )
 _BEHIND = Reason(
-    "event behind the end of the document is left out",
-    "events behind the end of the document are left out",
+    "event behind the end of the document is not shown",
+    "events behind the end of the document are not shown",
 )
 _PHASE_KEY = b'"ph"'
 _KEYS = (_PHASE_KEY, b'"traceEvents"')
@@ -64,7 +64,7 @@ _TAIL_BYTES, _TAIL_TRIES = 1 << 18, 64  # where it is looked for
 _ROWS_PER_BATCH = 1 << 15
 # Attempts to read long values may cost this and a multiple of the text.
 _ATTEMPT_BYTES, _ATTEMPTS_PER_BYTE = 32 << 20, 16
-# Objects that are read one by one: this number, and one per so many bytes of the file.
+# Maximum number of objects that are read one by one: this, and one per 8 bytes of the file.
 _SLOW_STEPS, _BYTES_PER_SLOW_STEP = 100_000, 8
 
 # Python's json.dumps writes NaN, Infinity and -Infinity: they become texts.

@@ -106,7 +106,7 @@ def read_at_most(file: Readable, size: int) -> bytes:
 
 
 class _Unpacked:
-    """Counts what is unpacked of a file: a small one may unpack to any size."""
+    """Counts the unpacked bytes of a file: a small one may unpack to any size."""
 
     def __init__(self, report: DamageReport, floor: int = 0) -> None:
         """
@@ -134,7 +134,7 @@ class _Unpacked:
 
 
 def bounded(texts: Iterator[bytes], packed: int, report: DamageReport) -> Iterator[bytes]:
-    """Return a text that was unpacked from a number of bytes, as far as it is not too large."""
+    """Return a text that was unpacked from a number of bytes, up to the maximum size."""
     whole = _Unpacked(report)
     for text in texts:
         if whole.is_too_large(text, packed):
