@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import os
 import sys
 import threading
@@ -16,14 +17,22 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 
 import torch
 from torch import distributed
 
 from hvdtune.core.rank.handles import WAIT_SLICE_S
-from hvdtune.distributed.job import find_loss, hang_warning_s, told_ranks
-from hvdtune.errors import CollectiveError, MismatchError, RankLostError, ShutdownError
+from hvdtune.core.rank.process import PROCESS
+from hvdtune.distributed.job import find_loss, hang_warning_s, news_can_come, told_ranks
+from hvdtune.errors import (
+    CollectiveError,
+    HvdtuneError,
+    MismatchError,
+    RankLostError,
+    ShutdownError,
+)
 
 if TYPE_CHECKING:
     from hvdtune.core import _native
@@ -56,10 +65,16 @@ def in_profile(prefix: str, what: str) -> contextlib.AbstractContextManager[obje
 
 
 class Flight:
-    """One operation: from its submission until it has ended it owns the memory that it uses.
+    """One operation, which owns the memory that it uses until it has ended.
 
-    Thread rule: any thread; `_lock` guards how it ends, and is held while nothing is waited for but
-    news of why it has failed.
+    While the core has it, it is in `PROCESS.in_flight`, so the memory lives on when every Work of
+    it is gone. A signal handler may raise between any two instructions of its methods: then every
+    method can be called again.
+
+    Thread rule: any thread. `_finishing` is held while the result is made. The collector may run a
+    finalizer in a thread that holds any lock, so finalizers take none; what they use relies on
+    Python's lock, as single operations on a deque, a dict or an attribute do. Nothing sleeps under
+    `_finishing`.
 
     Attributes:
         what: for messages: the operation and its number, as in `allreduce 12 of group 0`.
@@ -68,7 +83,7 @@ class Flight:
             which rank is at fault.
         source: the rank that sends, of a receipt; -1 elsewhere, and where it is not known yet.
         is_lost: whether it failed because another member was lost, rather than has left.
-        on_mismatch: what to call when it has failed because the ranks disagreed about it.
+        on_mismatch: called when the ranks disagreed about it, before it has ended; maybe again.
     """
 
     __slots__ = (
@@ -76,17 +91,20 @@ class Flight:
         "_begun",
         "_ended",
         "_error",
+        "_failed_s",
+        "_failure",
         "_finish",
-        "_future",
+        "_finishing",
         "_handles",
+        "_has_landed",
+        "_is_added",
         "_is_watched",
-        "_lock",
         "_native",
         "_operations",
         "_owners",
+        "_promise",
         "_ranks",
         "_result",
-        "_signal",
         "_timeout_s",
         "awaits",
         "deadline_s",
@@ -105,15 +123,17 @@ class Flight:
         finish: Finish,
         ranks: tuple[int, ...],
         source: int = -1,
+        awaits: str = "",
     ) -> None:
         """
         Args:
-            finish: makes the result of the ended operation, None of one that has landed; called
-                once.
+            finish: makes the result of the ended operation, None of one that has landed. It is
+                called again only if a signal handler raised in it.
             ranks: of the job, by their numbers in the runtime.
+            awaits: see the attribute; required unless it is submitted at once.
         """
         self.what = what
-        self.awaits = ""
+        self.awaits = awaits
         self.verdict_s = 0.0
         self.source = source
         self.is_lost = False
@@ -121,19 +141,31 @@ class Flight:
         self.deadline_s = time.monotonic() + timeout_s
         self._timeout_s = timeout_s
         self._native: _native.Runtime | None = None
-        self._begun: threading.Event | None = None  # for who waits for that
-        self._handles: list[int] = []
+        self._begun = threading.Event() if awaits else None
+        self._handles: list[int] = []  # the core's: it adds one, and makes it 0 when that ends
         self._operations: list[_native.Operation] = []
         self._owners = owners
         self._finish: Finish | None = finish
         self._ranks = ranks
-        self._lock = threading.Lock()
+        self._finishing = threading.RLock()
+        self._has_landed = False
+        self._failure: BaseException | None = None
+        self._failed_s: float | None = None
         self._ended = False
         self._is_watched = False
+        self._is_added = False
         self._error: BaseException | None = None
         self._result: list[torch.Tensor] = []
-        self._signal: torch.futures.Future[None] | None = None
-        self._future: torch.futures.Future[list[torch.Tensor]] | None = None
+        self._promise: dict[None, _Promise] = {}  # setdefault() lets one thread make it
+
+    @property
+    def is_submitted(self) -> bool:
+        """Whether the core has, or had, the operation."""
+        return bool(self._handles)
+
+    def is_of(self, native: _native.Runtime) -> bool:
+        """Whether it was submitted to this runtime."""
+        return self._native is native
 
     def submit(
         self,
@@ -146,52 +178,55 @@ class Flight:
         *,
         is_patient: bool = False,
     ) -> None:
-        """Submits the request. Raises what the core refuses, and then it has not begun.
+        """Submits the request. Raises what the core refuses; then it is not submitted.
 
         Args:
-            title: what it is called in the timeline, in place of the request's name.
-            is_patient: nobody waits for it: it may take any time, and no hang page speaks of it.
+            title: its name in the timeline, in place of the request's name.
+            is_patient: exempt from timeouts and hang reports.
         """
-        native.submit(
-            [request],
-            inputs,
-            outputs,
-            self._handles,
-            expected_bytes=expected_bytes,
-            awaited=not is_patient,
-            title=title,
-            patient=is_patient,
-        )
-        with self._lock:
+        try:
+            PROCESS.in_flight.add(self)
             self._native = native
-            self._note_begin()
-            is_watched = self._is_watched
-        if is_watched:
-            COMPLETER.add(self, native, self._handles[0])
+            native.submit(
+                [request],
+                inputs,
+                outputs,
+                self._handles,
+                expected_bytes=expected_bytes,
+                awaited=not is_patient,
+                title=title,
+                patient=is_patient,
+            )
+        finally:
+            if not self._handles:
+                PROCESS.in_flight.discard(self)
+        self._note_begin()
+        if self._is_watched:
+            self.watch()
 
     def fail(self, error: BaseException) -> None:
-        """Ends it, which has not begun."""
-        with self._lock:
-            if not self._ended:
-                self._end(error)
-            self._note_begin()
-        self._tell()
+        """Fails it, soon. REQUIRES: it is not submitted."""
+        self._failure = self._failure or error
+        self._note_begin()
+        COMPLETER.call(partial(self.settle, may_sleep=True))
 
     def land(self, source: int) -> None:
-        """Ends it, which the core never knew: its memory has what `source` has sent."""
-        with self._lock:
-            if not self._ended:
-                self.source = source
-                self._result = self._made(None)
-                self._forget()
-            self._note_begin()
-        self._tell()
+        """Ends it, whose memory has the message of `source`. REQUIRES: it is not submitted."""
+        self.source = source
+        self._has_landed = True
+        self.settle()
+        self._note_begin()
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended; looks."""
+        """Whether it has ended; asks the core, and returns at once."""
         if not self._ended:
             self.settle()
+        return self._ended
+
+    @property
+    def is_over(self) -> bool:
+        """Whether it is known to have ended."""
         return self._ended
 
     @property
@@ -215,30 +250,22 @@ class Flight:
         deadline_s = begun_s + given_s
         if timeout_s is None:
             deadline_s = self.deadline_s + min(self.verdict_s, given_s)
-        told_s = hang_warning_s()
+        warns_s = hang_warning_s()
         while not self._ended:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0 and not self.ended:
                 raise self._late(given_s)
-            failure: CollectiveError | None = None
             wait_s = min(WAIT_SLICE_S, max(left_s, 0.0))
-            if self._native is None:
-                self._await_begin(wait_s)
+            if self.has_outcome or (self._handles and self._look(wait_s)):
+                self._conclude(may_sleep=True)
+                self._tell()
+            elif not self._handles and self._begun is not None:
+                self._begun.wait(wait_s)
                 waited_s = time.monotonic() - begun_s
-                if told_s and waited_s >= told_s and self._native is None and not self._ended:
-                    told_s = 2 * waited_s
+                is_silent = not (self._handles or self.has_outcome or self._ended)
+                if warns_s and waited_s >= warns_s and is_silent:
+                    warns_s = 2 * waited_s
                     warn(f"{self.what} has waited for {waited_s:.1f} s: {self.awaits}")
-                continue
-            try:
-                if not self._native.finish(self._handles, wait_s, self._operations):
-                    continue
-            except CollectiveError as error:
-                failure = error
-            with self._lock:
-                # Another thread may have ended it, or be about to say so.
-                if not self._ended and (failure is not None or self._operations):
-                    self._end(failure)
-            self._tell()
         self.raise_failure()
 
     def raise_failure(self) -> None:
@@ -253,100 +280,169 @@ class Flight:
 
     def future(self) -> torch.futures.Future[list[torch.Tensor]]:
         """Holds the tensors when it has ended, or why it failed."""
-        with self._lock:
-            if self._future is None:
-                self._signal = torch.futures.Future()
-                self._future = self._signal.then(lambda _: self.result())
-            future = self._future
+        promise = self._promise.get(None)
+        if promise is None:
+            signal: torch.futures.Future[None] = torch.futures.Future()
+            made = _Promise(signal, signal.then(lambda _: self.result()))
+            promise = self._promise.setdefault(None, made)
         self.watch()
-        if self._ended:
-            self._tell()
-        return future
+        self._tell()
+        return promise.future
 
     def watch(self) -> None:
-        """Has it completed by the thread that does so, unless it has ended."""
-        with self._lock:
-            if self._ended or self._is_watched:
-                return
-            self._is_watched = True
-            native = self._native
-        if native is not None:  # else when it begins
-            COMPLETER.add(self, native, self._handles[0])
+        """Has the completer's thread end it."""
+        self._is_watched = True
+        if self._handles and self._native is not None and not (self._is_added or self._ended):
+            COMPLETER.add(self, self._native, self._handles[0])
+            self._is_added = True  # last: a signal handler may raise before
 
-    def settle(self) -> None:
-        """Completes it if the core has ended it; returns at once."""
-        with self._lock:
-            # Where the handles have ended, the thread that waited for them says how.
-            if not self._ended and self._native is not None and any(self._handles):
-                failure = self._native.settle(self._handles, self._operations)
-                if not any(self._handles):
-                    self._end(failure)
+    def settle(self, *, may_sleep: bool = False) -> None:
+        """Ends it if it has an outcome.
+
+        Args:
+            may_sleep: wait for news of why it failed, instead of leaving it as it is until then.
+        """
+        if not self._ended and (self.has_outcome or (self._handles and self._look(0.0))):
+            self._conclude(may_sleep=may_sleep)
         self._tell()
 
     def expire(self) -> None:
-        """Fails its future, because the time is over; the memory stays with it."""
-        with self._lock:
-            if not self._ended:
-                self._error = self._late(self._timeout_s)
-        self._fulfil()
+        """Fails its future, because the time is over; the memory stays with it.
+
+        REQUIRES: this is not the main thread, in which a signal handler may raise.
+        """
+        if self._finishing.acquire(blocking=False):  # else another thread ends it
+            try:
+                if not self._ended:
+                    self._error = self._late(self._timeout_s)
+            finally:
+                self._finishing.release()
+            self._fulfil()
+
+    def leave_to_parent(self, refuse: Any) -> None:
+        """In a child of fork, where every method raises what those of `refuse` do."""
+        self._native, self._handles = refuse, self._handles or [-1]
 
     def _late(self, timeout_s: float) -> distributed.DistBackendError:
         late = TimeoutError(f"Timed out after {timeout_s:g} s")
         return backend_error(self.what, late, self._ranks)
 
-    def _end(self, failure: BaseException | None) -> None:
-        """REQUIRES: _lock."""
-        if failure is None:
-            try:
-                self._result = self._made(self._operations[0])
-            except Exception as error:
-                failure = error
-        if failure is not None:
-            if isinstance(failure, MismatchError) and self.on_mismatch is not None:
-                self.on_mismatch()
-            self.is_lost = self._native is not None and self._native.has_lost_a_rank()
-            # What never began was refused by this job, not by the core of those who take part.
-            ranks = () if self._native is None else self._ranks
-            if isinstance(failure, RankLostError):
-                # Who is gone may be one that ended because it has heard of a loss before this rank.
-                wait_s = _NEWS_S if self.is_lost else _NEWS_OF_LEAVERS_S
-                loss = find_loss(wait_s, beside=self._native)
-                failure, ranks = (loss, ()) if loss is not None else (failure, ranks)
-            self._error = backend_error(self.what, failure, ranks)
-        self._forget()
+    @property
+    def has_outcome(self) -> bool:
+        """Whether nothing uses its memory any more."""
+        has_core_ended = bool(self._handles) and not any(self._handles)
+        return has_core_ended or self._has_landed or self._failure is not None
 
-    def _made(self, operation: _native.Operation | None) -> list[torch.Tensor]:
-        assert self._finish is not None
-        return self._finish(operation)
+    def _look(self, wait_s: float) -> bool:
+        """Waits for the core. Returns whether that has ended it, on this thread or another."""
+        assert self._native is not None
+        try:
+            # No `settle`: a signal handler may raise after it has returned, and the failure that it
+            # returned would be lost. After an exception nothing is called before it is stored.
+            self._native.finish(self._handles, wait_s, self._operations)
+        except HvdtuneError as error:
+            self._failure = error
+            if any(self._handles):  # as in a child of fork
+                self._failure = None
+                raise
+        return not any(self._handles)
 
-    def _forget(self) -> None:
-        """It has ended, and uses no memory. REQUIRES: _lock."""
-        self._ended = True
-        self._owners, self._finish, self._operations = (), None, []
-        self.on_mismatch = None
+    def _conclude(self, *, may_sleep: bool) -> None:
+        """Ends it, which has an outcome; not yet if news of why it failed may come."""
+        # Freed when this returns, without the lock.
+        kept = self._owners, self._finish, self._operations
+        error = None
+        if (failure := self._failure) is not None:
+            error = self._error_of(failure, may_sleep=may_sleep)
+            if error is None:
+                return
+        with self._finishing:
+            if self._ended:
+                return
+            if error is None:
+                assert kept[1] is not None
+                try:
+                    self._result = kept[1](kept[2][0] if kept[2] else None)
+                except Exception as refused:
+                    if is_of_signal_handler(refused):
+                        raise  # the next call makes the result
+                    error = backend_error(self.what, refused, self._ranks)
+            self._error = error or self._error
+            self._ended = True
+            PROCESS.in_flight.discard(self)
+            self._owners, self._finish, self._operations = (), None, []
+            self._failure = self.on_mismatch = None
+
+    def _error_of(
+        self, failure: BaseException, *, may_sleep: bool
+    ) -> distributed.DistBackendError | None:
+        """The error to raise, None if news of a lost rank may come and this may not sleep."""
+        on_mismatch = self.on_mismatch
+        if isinstance(failure, MismatchError) and on_mismatch is not None:
+            on_mismatch()
+        native = self._native if self._handles else None
+        self.is_lost = native is not None and native.has_lost_a_rank()
+        # What was not submitted was refused by this job, not by the core of those who take part.
+        ranks = () if native is None else self._ranks
+        if isinstance(failure, RankLostError):
+            # The rank that has gone may have ended because it heard of a loss before this rank.
+            if self._failed_s is None:
+                self._failed_s = time.monotonic()
+            wait_s = _NEWS_S if self.is_lost else _NEWS_OF_LEAVERS_S
+            left_s = self._failed_s + wait_s - time.monotonic()
+            loss = find_loss(left_s if may_sleep else 0.0, beside=native)
+            if loss is None and left_s > 0 and not may_sleep and news_can_come(native):
+                return None
+            failure, ranks = (loss, ()) if loss is not None else (failure, ranks)
+        return backend_error(self.what, failure, ranks)
 
     def _note_begin(self) -> None:
-        """REQUIRES: _lock."""
         if self._begun is not None:
             self._begun.set()
 
-    def _await_begin(self, wait_s: float) -> None:
-        with self._lock:
-            if self._native is not None or self._ended:
-                return
-            begun = self._begun = self._begun or threading.Event()
-        begun.wait(wait_s)
-
     def _tell(self) -> None:
-        # Who makes the future looks whether it has ended when that is done.
-        if self._ended and self._signal is not None:
+        if self._ended:
             self._fulfil()
 
     def _fulfil(self) -> None:
-        with self._lock:
-            signal, self._signal = self._signal, None
-        if signal is not None:
-            signal.set_result(None)
+        promise = self._promise.get(None)
+        if promise is None or promise.signal.done():
+            return
+        try:
+            promise.signal.set_result(None)
+        except RuntimeError as error:
+            # Another thread was first.
+            if is_of_signal_handler(error) or not promise.signal.done():
+                raise
+
+
+class _Promise(NamedTuple):
+    """The future of a flight, and what fulfils it."""
+
+    signal: torch.futures.Future[None]
+    future: torch.futures.Future[list[torch.Tensor]]
+
+
+def settle_flights(native: _native.Runtime) -> None:
+    """Ends the flights of this runtime, which has ended, also those that are not waited for."""
+    for flight in list(PROCESS.in_flight):
+        if isinstance(flight, Flight) and flight.is_of(native):
+            flight.settle()
+
+
+def is_of_signal_handler(error: BaseException) -> bool:
+    """Whether a signal handler has raised it.
+
+    Python calls a handler with the frame that it interrupts, so that is among its variables.
+    """
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        interrupted, trace = trace.tb_frame, trace.tb_next
+        for value in trace.tb_frame.f_locals.values():
+            values = value if isinstance(value, tuple) else (value,)
+            if any(each is interrupted for each in values):
+                return True
+    return False
 
 
 def backend_error(
@@ -411,6 +507,134 @@ class BackwardPass:
             flight.wait()
 
 
+class Completer:
+    """Ends flights for which nobody waits, on a thread of its own.
+
+    Callbacks of futures run there, and may wait for operations of their own: the thread hands its
+    work over to another one before it does, and ends with the callback.
+
+    Thread rule: any thread. `_lock` is held while a thread is started. `call` and `add` take no
+    lock: see Flight. `_taken` and taking from `_calls` belong to the thread that has the `_turn`.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._queue: _native.CompletionQueue | None = None
+        self._flights: dict[int, Flight] = {}  # by id(), the token in the queue
+        self._calls: deque[Callable[[], None]] = deque()
+        self._wakes_s = 0.0  # when the thread looks at the deadlines next
+        self._taken: deque[int] = deque()
+        self._turn = 0
+        self._threads: list[threading.Thread] = []
+        self._is_closed = False
+        self._own = threading.local()  # the turn that a thread was started for
+
+    def begin(self) -> None:
+        """Starts the thread, unless it runs. No finalizer could do so: that takes locks."""
+        from hvdtune.core import _native
+
+        with self._lock:
+            if self._queue is None:
+                self._queue = _native.CompletionQueue()
+            if not (self._threads or self._is_closed):
+                self._start_thread()
+
+    def add(self, flight: Flight, native: _native.Runtime, handle: int) -> None:
+        """Ends the flight when the core has ended this handle of its. Again, nothing."""
+        queue = self._queue
+        if queue is None or self._is_closed:
+            return
+        token = id(flight)
+        self._flights[token] = flight
+        if not native.watch(handle, queue, token):
+            queue.put(token)  # somebody who waited has ended it
+        elif flight.deadline_s < self._wakes_s:
+            queue.put(_WAKE)
+
+    def call(self, function: Callable[[], None]) -> None:
+        """Calls the function on the thread, soon."""
+        self._calls.append(function)
+        if (queue := self._queue) is not None:
+            queue.put(_WAKE)
+
+    def hand_over(self) -> None:
+        """To be called before a wait for a flight: this thread may be the one to complete it."""
+        if getattr(self._own, "turn", -1) == self._turn:
+            with self._lock:
+                if not self._is_closed:
+                    self._start_thread()
+
+    def close(self) -> None:
+        """Completes nothing from now on.
+
+        To be called when the interpreter ends: a thread that is in a callback of torch then would
+        abort the process.
+        """
+        with self._lock:
+            self._is_closed = True
+            self._turn += 1
+            threads, queue = self._threads, self._queue
+        if queue is not None:
+            queue.put(_WAKE)
+        for thread in threads:
+            thread.join(_GRACE_S)
+
+    def _start_thread(self) -> None:
+        """REQUIRES: _lock."""
+        self._turn += 1
+        self._threads = [thread for thread in self._threads if thread.is_alive()]
+        self._threads.append(
+            threading.Thread(
+                target=self._run,
+                args=(self._queue, self._turn),
+                name="hvdtune-completer",
+                daemon=True,
+            )
+        )
+        self._threads[-1].start()
+
+    def _run(self, queue: _native.CompletionQueue, turn: int) -> None:
+        self._own.turn = turn
+        while self._turn == turn:
+            if self._calls:
+                self._calls.popleft()()
+            elif self._taken:
+                self._complete(self._taken.popleft())
+            else:
+                wait_s = self._until_next_deadline()
+                if self._turn == turn:
+                    self._taken.extend(queue.take(wait_s))
+
+    def _complete(self, token: int) -> None:
+        flight = self._flights.pop(token, None)
+        if flight is not None:
+            flight.settle(may_sleep=True)
+
+    def _until_next_deadline(self) -> float:
+        now_s = time.monotonic()
+        flights = list(self._flights.values())
+        self._wakes_s = min(
+            (flight.deadline_s for flight in flights if flight.deadline_s > now_s),
+            default=now_s + _FOREVER_S,
+        )
+        for flight in flights:
+            if flight.deadline_s <= now_s:
+                flight.expire()
+        return min(self._wakes_s - now_s, _FOREVER_S)
+
+    def forget_after_fork(self) -> None:
+        """The thread is the parent's."""
+        if self._queue is not None:  # never destroyed: that would wait for the thread
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._queue))
+        self.__init__()  # type: ignore[misc]
+
+
+COMPLETER: Final = Completer()
+# Before any group is made, and so after all of them have been left.
+atexit.register(COMPLETER.close)
+os.register_at_fork(after_in_child=COMPLETER.forget_after_fork)
+
+
 class Work(distributed.Work):
     """What torch gives its users for an operation in flight."""
 
@@ -459,126 +683,13 @@ class Work(distributed.Work):
         return self._flight.error
 
     # Bound here: a module's names may have gone by the time that the last of these does.
-    def __del__(self, is_finalizing: Callable[[], bool] = sys.is_finalizing) -> None:
-        if not is_finalizing():  # when there would be no thread to complete it
-            self._flight.watch()
-
-
-class Completer:
-    """Completes flights that nobody waits for, on a thread that begins with the first of them.
-
-    Callbacks of futures run there, and may wait for operations of their own: the thread hands its
-    work over to another one before it does, and ends with the callback.
-
-    Thread rule: any thread; `_lock` guards all state but `_taken`, which is the thread's that has
-    the `_turn`.
-    """
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._queue: _native.CompletionQueue | None = None
-        self._flights: dict[int, Flight] = {}
-        self._next = _WAKE + 1
-        self._wakes_s = 0.0  # when the thread looks at the deadlines next
-        self._taken: deque[int] = deque()
-        self._turn = 0
-        self._threads: list[threading.Thread] = []
-        self._is_closed = False
-        self._own = threading.local()  # the turn that a thread was started for
-
-    def add(self, flight: Flight, native: _native.Runtime, handle: int) -> None:
-        """Completes the flight when the core has ended this handle of its."""
-        with self._lock:
-            if self._is_closed:
-                return
-            if self._queue is None:
-                self._begin()
-            queue = self._queue
-            token, self._next = self._next, self._next + 1
-            self._flights[token] = flight
-            is_sooner = flight.deadline_s < self._wakes_s
-        assert queue is not None
-        if not native.watch(handle, queue, token):
-            queue.put(token)  # somebody who waited has ended it
-        elif is_sooner:
-            queue.put(_WAKE)
-
-    def hand_over(self) -> None:
-        """To be called before a wait for a flight: this thread may be the one to complete it."""
-        if getattr(self._own, "turn", -1) == self._turn:
-            with self._lock:
-                if not self._is_closed:
-                    self._start_thread()
-
-    def close(self) -> None:
-        """Completes nothing from now on.
-
-        To be called when the interpreter ends: a thread that is in a callback of torch then would
-        abort the process.
-        """
-        with self._lock:
-            self._is_closed = True
-            self._turn += 1
-            threads, queue = self._threads, self._queue
-        if queue is not None:
-            queue.put(_WAKE)
-        for thread in threads:
-            thread.join(_GRACE_S)
-
-    def _begin(self) -> None:
-        """REQUIRES: _lock."""
-        from hvdtune.core import _native
-
-        self._queue = _native.CompletionQueue()
-        self._start_thread()
-
-    def _start_thread(self) -> None:
-        """REQUIRES: _lock."""
-        self._turn += 1
-        self._threads = [thread for thread in self._threads if thread.is_alive()]
-        self._threads.append(
-            threading.Thread(
-                target=self._run,
-                args=(self._queue, self._turn),
-                name="hvdtune-completer",
-                daemon=True,
-            )
-        )
-        self._threads[-1].start()
-
-    def _run(self, queue: _native.CompletionQueue, turn: int) -> None:
-        self._own.turn = turn
-        while self._turn == turn:
-            if self._taken:
-                self._complete(self._taken.popleft())
-                continue
-            wait_s = self._until_next_deadline()
-            if self._turn == turn:
-                self._taken.extend(queue.take(wait_s))
-
-    def _complete(self, token: int) -> None:
-        with self._lock:
-            flight = self._flights.pop(token, None)
-        if flight is not None:
-            flight.settle()
-
-    def _until_next_deadline(self) -> float:
-        now_s = time.monotonic()
-        with self._lock:
-            late = [flight for flight in self._flights.values() if flight.deadline_s <= now_s]
-            coming = [f.deadline_s for f in self._flights.values() if f.deadline_s > now_s]
-            self._wakes_s = min(coming, default=now_s + _FOREVER_S)
-            wait_s = min(self._wakes_s - now_s, _FOREVER_S)
-        for flight in late:
-            flight.expire()
-        return wait_s
-
-    def forget_after_fork(self) -> None:
-        """The thread is the parent's."""
-        self.__init__()  # type: ignore[misc]
-
-
-COMPLETER: Final = Completer()
-# Before any group is made, and so after all of them have been left.
-atexit.register(COMPLETER.close)
-os.register_at_fork(after_in_child=COMPLETER.forget_after_fork)
+    def __del__(
+        self,
+        is_finalizing: Callable[[], bool] = sys.is_finalizing,
+        call: Callable[[Callable[[], None]], None] = COMPLETER.call,
+    ) -> None:
+        """Takes no lock: the collector may run it in a thread that holds any."""
+        flight = self.__dict__.get("_flight")
+        # When the interpreter ends there is no thread to complete it.
+        if flight is not None and not (flight._ended or is_finalizing()):
+            call(flight.watch)

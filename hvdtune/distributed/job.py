@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 
 from torch import distributed
 
@@ -137,7 +137,7 @@ def find_loss(wait_s: float = 0.0, beside: _native.Runtime | None = None) -> Ran
         beside: None where this is the runtime of the first group.
     """
     deadline_s = time.monotonic() + wait_s
-    while _GROUPS and _GROUPS[0].native is not beside:
+    while news_can_come(beside):
         loss = _GROUPS[0].loss()
         left_s = deadline_s - time.monotonic()
         if loss is not None or left_s <= 0:
@@ -146,14 +146,20 @@ def find_loss(wait_s: float = 0.0, beside: _native.Runtime | None = None) -> Ran
     return None
 
 
+def news_can_come(beside: _native.Runtime | None) -> bool:
+    """Whether the first group of this process is another one than that of this runtime."""
+    return bool(_GROUPS) and _GROUPS[0].native is not beside
+
+
 _GROUPS: Final[list[GroupRuntime]] = []  # those that were not left
 _OWN: Final[list[_native.Runtime]] = []  # those that are no process's job
 _FOR_STORE: Final[list[_native.Runtime]] = []  # of `form_for_store`, which no group has yet
 
 
 def _forget_after_fork() -> None:
-    for runtime in _OWN:  # never destroyed: that would wait for threads that are not here
-        ctypes.pythonapi.Py_IncRef(ctypes.py_object(runtime))
+    for group in _GROUPS:  # never destroyed: that would wait for threads that are not here
+        ctypes.pythonapi.Py_IncRef(ctypes.py_object(group.native))
+        group.native = cast("_native.Runtime", process.Refusal())
     _OWN.clear()
     _GROUPS.clear()
     _FOR_STORE.clear()

@@ -1,9 +1,9 @@
 """Which name an operation of a group has: the core knows it by that, and remembers what it was.
 
 What repeats in every step travels as a number if it has the name that it had before. So names come
-again in the rhythm in which operations do. The ranks must agree on them without a word, and also
-where they disagree about an operation, for then all are told so: names follow from operations that
-lie so far back that whoever waits for them knows how they ended.
+again in the rhythm in which operations do. The ranks must agree on the names without communicating,
+also after they have disagreed about an operation. So names follow only from operations that lie LAG
+back, and the caller has waited for those: by then every rank has the same outcome of them.
 """
 
 from __future__ import annotations
@@ -13,64 +13,86 @@ from typing import Final
 
 # How many names a kind of operation has: the core's cache remembers as many.
 COUNT: Final = 1024
-# Names follow from operations so far back, and are thought over as often.
-_LAG: Final = 64
+# Names follow from operations so far back. As many of a group can be in flight.
+LAG: Final = 256
+# How often the rhythm is looked for.
+_EVERY: Final = 64
+_SHORTEST: Final = 64  # how many operations must have repeated
 _LONGEST_PERIOD: Final = 512
-# Who starts more operations of equal names than there are waits for the first of them to end.
-_FEWEST: Final = 256
-_HISTORY: Final = _LAG + 3 * _LONGEST_PERIOD
+_HISTORY: Final = LAG + 3 * _LONGEST_PERIOD
 
 
 class OperationNames:
     """Those of one group.
 
-    Thread rule: the caller's lock.
+    A signal handler may raise between any two instructions of its methods: then each can be called
+    again with the same arguments.
+
+    Thread rule: the caller's lock, except for `note_mismatch`.
     """
 
     def __init__(self) -> None:
-        self.count = 0
         self._period = 0
         self._modulus = COUNT
-        self._past: list[Hashable] = []  # of the latest operations
-        self._dropped = 0  # how many were before these
+        # How many operations were before those that are remembered, and these.
+        self._history: tuple[int, list[Hashable]] = (0, [])
+        self._mismatches: set[int] = set()
 
-    def next(self, what: Hashable) -> tuple[int, int]:
-        """The number of an operation, from 0 in call order, and the number in its name.
+    @property
+    def count(self) -> int:
+        """How many operations there were, which is the number of the next."""
+        dropped, past = self._history
+        return dropped + len(past)
+
+    def next(self) -> int:
+        """Returns the number in the name of the next operation; again the same until `add`.
 
         Of one name only one operation is in flight. Where operations repeat, a name comes again
         after several periods, elsewhere after COUNT operations.
 
+        REQUIRES: the operation LAG before the next has ended, and those before it.
+        """
+        count = self.count
+        if count % _EVERY == 0:
+            self._look_for_rhythm()
+        return count % self._modulus
+
+    def add(self, what: Hashable) -> None:
+        """The next operation was submitted.
+
         Args:
             what: equal on all ranks unless they disagree, and for operations that are alike.
         """
-        number, self.count = self.count, self.count + 1
-        if number % _LAG == 0:
-            self._think(len(self._past) - _LAG)
-        self._past.append(what)
-        return number, number % self._modulus
+        self._history[1].append(what)
 
-    def forget(self, number: int) -> None:
-        """The ranks disagreed about this operation: it is like no other, on all of them."""
-        at = number - self._dropped
-        if at >= 0:
-            self._past[at] = object()
+    def note_mismatch(self, number: int) -> None:
+        """The ranks disagreed about this operation. On all of them it counts as like no other.
 
-    def _think(self, end: int) -> None:
-        if end <= 0 or (self._period and self._repeats(self._period, end)):
-            return
-        for period in range(1, _LONGEST_PERIOD + 1):
-            if self._repeats(period, end):
-                self._period = period
-                self._modulus = period * -(-max(2 * period, _FEWEST) // period)
-                break
-        surplus = len(self._past) - _HISTORY
+        To be called before it has ended; maybe again. Takes no lock.
+        """
+        self._mismatches.add(number)
+
+    def _look_for_rhythm(self) -> None:
+        dropped, past = self._history
+        for number in [each for each in list(self._mismatches) if each - dropped < len(past)]:
+            if number >= dropped:
+                past[number - dropped] = object()
+            self._mismatches.discard(number)
+        end = len(past) - LAG
+        if end > 0 and not (self._period and _repeats(past, self._period, end)):
+            for period in range(1, _LONGEST_PERIOD + 1):
+                if _repeats(past, period, end):
+                    self._modulus = period * -(-max(2 * period, LAG) // period)
+                    self._period = period
+                    break
+        surplus = len(past) - _HISTORY
         if surplus > 0:
-            del self._past[:surplus]
-            self._dropped += surplus
+            self._history = (dropped + surplus, past[surplus:])
 
-    def _repeats(self, period: int, end: int) -> bool:
-        """Whether the operations before `end` did, for as many as are needed to say so."""
-        begin = end - max(2 * period, _LAG)
-        if begin < period or self._past[end - 1] != self._past[end - 1 - period]:
-            return False
-        return self._past[begin:end] == self._past[begin - period : end - period]
+
+def _repeats(past: list[Hashable], period: int, end: int) -> bool:
+    """Whether the operations before `end` did, for as many as are needed to be sure."""
+    begin = end - max(2 * period, _SHORTEST)
+    if begin < period or past[end - 1] != past[end - 1 - period]:
+        return False
+    return past[begin:end] == past[begin - period : end - period]

@@ -11,31 +11,43 @@ member, and gives what comes to the receipts.
 
 from __future__ import annotations
 
+import _thread
 import atexit
 import contextlib
 import math
+import os
 import threading
-from collections import Counter
+from collections import Counter, deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 
 import torch
 from torch import distributed
 
 from hvdtune.distributed import tensors
-from hvdtune.distributed.flight import Flight
+from hvdtune.distributed.flight import (
+    COMPLETER,
+    BackwardPass,
+    Finish,
+    Flight,
+    Work,
+    is_of_signal_handler,
+    settle_flights,
+)
 from hvdtune.distributed.job import GroupPlace, GroupRuntime, find_loss, form_beside
 from hvdtune.errors import RankLostError, RendezvousError, ShutdownError, UsageError
 
 if TYPE_CHECKING:
     from hvdtune.core import _native
 
-Begin = Callable[["_native.Runtime"], None]
+T = TypeVar("T")
+_Line = tuple[bool, int]  # whether this member sends, and the tag
 Settle = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
 
 # How many names the operations of a direction and tag have; see _NAMES of process_group.py.
 _NAMES: Final = 1024
+HAS_LEFT: Final = "has left the group, and neither sends nor receives"
 # In which a thread that waits for the other member hears that nobody needs it, and ends.
 _GRACE_S: Final = 5.0
 # How long news of a lost rank may take where the other member has not come or has left.
@@ -45,12 +57,16 @@ _NEWS_S: Final = 1.0
 class PairRuntime:
     """This member and another one.
 
-    Thread rule: any thread; `_lock` guards all state. Operations of one direction and tag have
-    numbers in call order, by which the core finds those that belong together.
+    Thread rule: any thread; `_lock` guards the numbers and what is kept until the runtime is
+    formed, and is reentrant, for signal handlers that leave the group. Operations of one direction
+    and tag have numbers in call order, by which the core finds those that belong together.
     """
 
     def __init__(self, place: GroupPlace, peer: int, left_key: str) -> None:
-        """`left_key`: what the group's store has once the peer has left the group."""
+        """
+        Args:
+            left_key: in the group's store once the peer has left the group.
+        """
         low, high = sorted((place.rank, peer))
         self._group_store = place.store.clone()
         self._left_key = left_key
@@ -65,50 +81,70 @@ class PairRuntime:
             self._is_hopeless,
         )
         self._peer = peer
-        self._lock = threading.Lock()
+        self._lock = threading.RLock()
         self._runtime: GroupRuntime | None = None
         self._error: BaseException | None = None
         self._is_over = False
-        self._early: list[tuple[Flight, Begin]] = []
-        self._counts: Counter[tuple[bool, int]] = Counter()
-        self._thread = threading.Thread(target=self._form, name="hvdtune-pair", daemon=True)
-        self._thread.start()
-        atexit.register(self.leave)
+        self._early: list[_Early] = []
+        self._counts: Counter[_Line] = Counter()
+        # The number of the operation of each line that is being started, and its flight.
+        self._next: dict[_Line, tuple[int, Flight]] = {}
+        self._process = os.getpid()
+        self._forming = threading.Lock()  # held by the thread that forms the runtime, for ever
+        self._has_started = False
+        self._is_settled = threading.Event()  # whether that thread is done
 
-    def send(self, tag: int, tensor: torch.Tensor, title: str, timeout_s: float) -> Flight:
+    def send(
+        self, tag: int, tensor: torch.Tensor, title: str, timeout_s: float, backward: BackwardPass
+    ) -> Work:
         """Starts to send a contiguous tensor; `title` is for messages, as in `to rank 1`."""
         memory = tensors.moved(tensor)
-        number = self._number(tag, sends=True)
-        what = f"send {number} {title}"
-        flight = Flight(what, timeout_s, [tensor], lambda _: [tensor], self._place.ranks)
-        self._start(flight, self._place.rank, tag, number, (memory.address, memory.bytes))
-        return flight
+
+        def begin(number: int) -> Work:
+            what = f"send {number} {title}"
+            finish: Finish = lambda _: [tensor]  # noqa: E731
+            flight = self._flight(what, timeout_s, [tensor], finish)
+            work = Work(flight, backward)
+            self._start(flight, self._place.rank, tag, number, (memory.address, memory.bytes))
+            return work
+
+        return self._in_turn((True, tag), begin)
 
     def receive(
-        self, tag: int, tensor: torch.Tensor, settle: Settle, title: str, timeout_s: float
-    ) -> Flight:
+        self,
+        tag: int,
+        tensor: torch.Tensor,
+        settle: Settle,
+        title: str,
+        timeout_s: float,
+        backward: BackwardPass,
+    ) -> Work:
         """Starts to receive into a contiguous tensor, which must have the message's size.
 
         Args:
             settle: makes of it the result.
         """
         memory = tensors.moved(tensor)
-        number = self._number(tag, sends=False)
 
         def finish(operation: _native.Operation | None) -> list[torch.Tensor]:
             assert operation is not None
             require_size(operation.result_bytes(0), memory.bytes)
             return settle([tensor])
 
-        what = f"recv {number} {title}"
-        flight = Flight(what, timeout_s, [tensor], finish, self._place.ranks, self._peer)
-        into = (memory.address, memory.bytes)
-        self._start(flight, 1 - self._place.rank, tag, number, into)
-        return flight
+        def begin(number: int) -> Work:
+            flight = self._flight(f"recv {number} {title}", timeout_s, [tensor], finish, self._peer)
+            work = Work(flight, backward)
+            into = (memory.address, memory.bytes)
+            self._start(flight, 1 - self._place.rank, tag, number, into)
+            return work
+
+        return self._in_turn((False, tag), begin)
 
     def receive_any_size(self, tag: int) -> Flight:
-        """Starts to receive into new memory, the result: bytes. It may take any time."""
-        number = self._number(tag, sends=False)
+        """Starts to receive into new memory, the result: bytes. It may take any time.
+
+        REQUIRES: this is not the main thread, in which a signal handler may raise.
+        """
 
         def finish(operation: _native.Operation | None) -> list[torch.Tensor]:
             assert operation is not None
@@ -116,17 +152,50 @@ class PairRuntime:
             operation.copy_result(0, message.data_ptr(), message.numel())
             return [message]
 
-        what = f"recv {number} from rank {self._peer}, tag {tag}"
-        flight = Flight(what, math.inf, [], finish, self._place.ranks, self._peer)
-        self._start(flight, 1 - self._place.rank, tag, number, (0, 0), is_patient=True)
-        return flight
+        def begin(number: int) -> Flight:
+            what = f"recv {number} from rank {self._peer}, tag {tag}"
+            flight = self._flight(what, math.inf, [], finish, self._peer)
+            sender = 1 - self._place.rank
+            self._start(flight, sender, tag, number, (0, 0), is_patient=True)
+            return flight
 
-    def _number(self, tag: int, *, sends: bool) -> int:
-        """How many operations of this direction and tag there were before; counts one more."""
+        return self._in_turn((False, tag), begin)
+
+    def _flight(
+        self,
+        what: str,
+        timeout_s: float,
+        owners: Sequence[object],
+        finish: Finish,
+        source: int = -1,
+    ) -> Flight:
+        peer = self._place.ranks[1 - self._place.rank]
+        awaits = f"rank {peer} has neither sent to this rank nor received from it yet"
+        return Flight(what, timeout_s, owners, finish, self._place.ranks, source, awaits)
+
+    def _in_turn(self, line: _Line, begin: Callable[[int], T]) -> T:
+        """Returns what `begin` does, called with the next number of this direction and tag.
+
+        A signal handler may raise at any point: an operation has its number exactly if it is kept
+        or submitted.
+        """
         with self._lock:
-            count = self._counts[sends, tag]
-            self._counts[sends, tag] += 1
-            return count
+            self._count_started(line)
+            found = begin(self._counts[line])
+            self._count_started(line)
+            return found
+
+    def _count_started(self, line: _Line) -> None:
+        """Counts the operation that was being started, if it was.
+
+        REQUIRES: _lock.
+        """
+        if line in self._next:
+            number, flight = self._next[line]
+            is_early = any(early.flight is flight for early in self._early)
+            if is_early or flight.is_submitted or flight.has_outcome:
+                self._counts[line] = number + 1
+            del self._next[line]
 
     def _start(
         self,
@@ -138,11 +207,12 @@ class PairRuntime:
         *,
         is_patient: bool = False,
     ) -> None:
-        """`memory`: where the message is, or is to be, and its size; (0, 0) for anywhere."""
+        """`memory`: where the message is, or is to be, and its size; (0, 0) for anywhere.
+
+        REQUIRES: _lock.
+        """
         address, size = memory
         sends = sender == self._place.rank
-        peer = self._place.ranks[1 - self._place.rank]
-        flight.awaits = f"rank {peer} has neither sent to this rank nor received from it yet"
         splits = [0, 0]
         splits[1 - sender] = size if sends else 0
         source, target = self._place.ranks[sender], self._place.ranks[1 - sender]
@@ -154,26 +224,27 @@ class PairRuntime:
         def begin(native: _native.Runtime) -> None:
             flight.submit(native, request, inputs, outputs, expected, is_patient=is_patient)
 
-        self._begin_or_keep(flight, begin)
-
-    def _begin_or_keep(self, flight: Flight, begin: Begin) -> None:
-        with self._lock:
-            if self._error is None and self._runtime is None:
-                self._early.append((flight, begin))
-                return
-            runtime, error = self._runtime, self._error
-        _begin(flight, begin, runtime, error)
+        self._next[sends, tag] = (number, flight)
+        if self._error is None and self._runtime is None:
+            self._form_soon()
+            self._early.append(_Early(flight, begin))
+        else:
+            _begin(_Early(flight, begin), self._runtime, self._error)
 
     def leave(self) -> None:
         """Ends the runtime; what is in flight fails. Again, or in a child of fork, nothing."""
         atexit.unregister(self.leave)
+        if os.getpid() != self._process:
+            return
         with self._lock:
             self._is_over = True
             runtime = self._runtime
         # A thread that is in torch's store or the core when the interpreter ends would abort it.
-        self._thread.join(_GRACE_S)
+        if self._has_started:
+            self._is_settled.wait(_GRACE_S)
         if runtime is not None:
             runtime.leave()
+            settle_flights(runtime.native)
 
     def _is_hopeless(self) -> bool:
         """Whether to wait for the other member is in vain: it may be the one that was lost."""
@@ -192,10 +263,20 @@ class PairRuntime:
             return find_loss(_NEWS_S) or (
                 unreached if isinstance(error, RendezvousError) else error
             )
-        left = f"rank {rank} has left the group, and neither sends nor receives"
-        return find_loss() or ShutdownError(left, rank)
+        return find_loss() or ShutdownError(f"rank {rank} {HAS_LEFT}", rank)
+
+    def _form_soon(self) -> None:
+        """Starts the thread that forms the runtime. REQUIRES: _lock."""
+        if not self._has_started:
+            atexit.register(self.leave)
+            # In one call: a signal handler could raise in threading's, with the thread started or
+            # not. If one raises after this, a second thread ends at once.
+            _thread.start_new_thread(self._form, ())
+            self._has_started = True
 
     def _form(self) -> None:
+        if not self._forming.acquire(blocking=False):
+            return
         runtime: GroupRuntime | None = None
         failure: BaseException | None = None
         try:
@@ -204,25 +285,35 @@ class PairRuntime:
             failure = self._why_unformed(error)
         with self._lock:
             self._runtime, self._error = runtime, failure
-            early, self._early = self._early, []
             is_over = self._is_over
-        for flight, begin in early:
-            _begin(flight, begin, runtime, failure)
+        # Nothing is added from now on, and each is in the list until it has begun.
+        for early in self._early:
+            _begin(early, runtime, failure)
+        with self._lock:
+            self._early.clear()
         if is_over and runtime is not None:
             runtime.leave()
+        self._is_settled.set()
 
 
-def _begin(
-    flight: Flight, begin: Begin, runtime: GroupRuntime | None, error: BaseException | None
-) -> None:
+class _Early(NamedTuple):
+    """An operation of a pair that is not formed yet, and the call that submits it."""
+
+    flight: Flight
+    begin: Callable[[_native.Runtime], None]
+
+
+def _begin(early: _Early, runtime: GroupRuntime | None, error: BaseException | None) -> None:
     if runtime is None:
         assert error is not None
-        flight.fail(error)
+        early.flight.fail(error)
         return
     try:
-        begin(runtime.native)
+        early.begin(runtime.native)
     except Exception as refused:
-        flight.fail(refused)
+        if early.flight.is_submitted or is_of_signal_handler(refused):
+            raise
+        early.flight.fail(refused)
 
 
 def _native_request(name: str, splits: Sequence[int]) -> _native.Request:
@@ -317,33 +408,65 @@ class _Box:
 
 
 class Inbox:
-    """What is sent to this member, where it receives from any source.
+    """What this member receives from any source, and what it sends to itself.
 
-    From the first such receipt of a tag on, every message of that tag is received into memory of
-    its own, and then goes to the first receipt in call order that may have it.
+    From the first receipt from any source of a tag on, every message of that tag is received into
+    memory of its own, and then goes to the first receipt in call order that may have it. A message
+    to oneself is copied when it is sent.
 
-    Thread rule: any thread; `_lock` guards the boxes and is held while nothing is waited for.
+    Messages and receipts are matched on the completer's thread, in which no signal handler raises:
+    one between taking a message out and giving it away would lose it.
+
+    Thread rule: any thread. `_lock` guards the boxes and is held while nothing is waited for and
+    nothing else is called.
     """
 
-    def __init__(self, peers: Sequence[int], pair_with: Callable[[int], PairRuntime]) -> None:
+    def __init__(
+        self, rank: int, peers: Sequence[int], pair_with: Callable[[int], PairRuntime]
+    ) -> None:
+        self._rank = rank
         self._peers = peers
         self._pair_with = pair_with
         self._lock = threading.Lock()
+        self._from_any: set[int] = set()  # tags
+        # In call order, until the completer's thread takes them.
+        self._new: deque[tuple[int, _Receipt | torch.Tensor]] = deque()
         self._boxes: dict[int, _Box] = {}
 
     def has(self, tag: int) -> bool:
         """Whether messages of this tag are received here."""
-        with self._lock:
-            return tag in self._boxes
+        return tag in self._from_any
 
     def receive(self, tag: int, source: int | None, tensor: torch.Tensor, flight: Flight) -> None:
         """The flight lands when the contiguous tensor has the message."""
+        if source is None:
+            self._from_any.add(tag)
+        self._new.append((tag, _Receipt(source, tensor, flight)))
+        COMPLETER.call(self._take)
+
+    def send_to_oneself(self, tag: int, tensor: torch.Tensor) -> None:
+        """Copies the contiguous tensor, for a receipt of this tag."""
+        flat = tensor.as_strided((tensor.numel(),), (1,))
+        self._new.append((tag, flat.view(torch.uint8).clone()))
+        COMPLETER.call(self._take)
+
+    def _take(self) -> None:
+        """On the completer's thread."""
+        found = set()
         with self._lock:
-            box = self._boxes.setdefault(tag, _Box())
-            box.receipts.append(_Receipt(source, tensor, flight))
-        self._go_on(tag, box)
+            while self._new:
+                tag, new = self._new.popleft()
+                box = self._boxes.setdefault(tag, _Box())
+                found.add(tag)
+                if isinstance(new, _Receipt):
+                    box.receipts.append(new)
+                else:
+                    box.messages.append((self._rank, new))
+        for tag in found:
+            self._go_on(tag, self._boxes[tag])
 
     def _go_on(self, tag: int, box: _Box) -> None:
+        """On the completer's thread."""
         with self._lock:
             landing = box.matched()
             failing = box.hopeless(self._peers)
@@ -358,7 +481,7 @@ class Inbox:
     def _post(self, tag: int, box: _Box, peer: int) -> None:
         flight = self._pair_with(peer).receive_any_size(tag)
 
-        def note(_: object) -> None:
+        def note() -> None:
             with self._lock:
                 box.posted[peer] -= 1
                 if flight.error is None:
@@ -369,4 +492,5 @@ class Inbox:
                         box.lost.append(peer)
             self._go_on(tag, box)
 
-        flight.future().add_done_callback(note)
+        # Another thread may end the flight, as the one that leaves the group.
+        flight.future().add_done_callback(lambda _: COMPLETER.call(note))

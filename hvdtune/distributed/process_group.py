@@ -12,6 +12,7 @@ from __future__ import annotations
 import atexit
 import contextlib
 import functools
+import itertools
 import os
 import threading
 import weakref
@@ -26,9 +27,19 @@ from torch import distributed
 from hvdtune.core.rank.collectives import ReduceOp, Reduction
 from hvdtune.distributed import gathered, tensors
 from hvdtune.distributed.devices import OtherDevices, device_of
-from hvdtune.distributed.flight import BackwardPass, Flight, Work, backend_error, eager, in_profile
+from hvdtune.distributed.flight import (
+    COMPLETER,
+    BackwardPass,
+    Flight,
+    Work,
+    backend_error,
+    eager,
+    in_profile,
+    is_of_signal_handler,
+    settle_flights,
+)
 from hvdtune.distributed.job import GroupPlace, GroupRuntime, find_loss, form, left_key
-from hvdtune.distributed.names import COUNT, OperationNames
+from hvdtune.distributed.names import COUNT, LAG, OperationNames
 from hvdtune.distributed.point_to_point import Inbox, PairRuntime
 from hvdtune.distributed.roll_call import call_roll
 from hvdtune.distributed.tensors import Memory
@@ -53,7 +64,7 @@ _VERDICT_S: Final = 2.0
 _AS_IT_IS: Final = Reduction(ReduceOp.SUM)
 # What the core calls an operation that some ranks refuse: as it begins a name there.
 _REFUSED: Final = "refused"
-_IS_TOLD: Final = "_is_told"  # of an error: the others have been told of it
+_IS_TOLD: Final = "_is_told"  # of an error: the others have it, or the operation was submitted
 
 
 def create(backend: str, options: Any) -> HvdtuneProcessGroup:
@@ -113,9 +124,10 @@ def routed(function: F) -> F:
 
 
 def collective(function: F) -> F:
-    """As `routed`. Where the method raises, the others are told.
+    """As `routed`. If the method refuses its arguments, the other ranks get an error.
 
-    They take their part in that operation for the next one of this rank, if nobody tells them.
+    Without it they would take this rank's next operation for this one. What a signal handler raises
+    is no refusal: either the operation was submitted, or the call is as if it had not been made.
     """
 
     @functools.wraps(function)
@@ -125,7 +137,7 @@ def collective(function: F) -> F:
         except distributed.DistBackendError:  # which has its number
             raise
         except Exception as error:
-            if not getattr(error, _IS_TOLD, False):
+            if not (getattr(error, _IS_TOLD, False) or is_of_signal_handler(error)):
                 group.refuse()
                 vars(error)[_IS_TOLD] = True
             raise
@@ -136,7 +148,8 @@ def collective(function: F) -> F:
 class HvdtuneProcessGroup(distributed.ProcessGroup):
     """Implements torch's ProcessGroup: methods are named, and called, as torch's are.
 
-    Thread rule: any thread; `_lock` guards the numbers of the operations and the pairs.
+    Thread rule: any thread. `_turn` is held from taking an operation's number to its submission,
+    and is reentrant, for signal handlers that leave the group.
 
     Every method raises UsageError for tensors that it cannot take, and DistBackendError where the
     job has ended. Every Work raises DistBackendError, which names the rank at fault in `rank`.
@@ -155,19 +168,24 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         self._timeout_s = place.timeout_s
         # The core gives up only operations of the first group: others may wait for what is in it.
         self._verdict_s = _VERDICT_S if job.is_of_process else 0.0
-        self._lock = threading.Lock()
+        self._turn = threading.RLock()
         self._names = OperationNames()
-        self._rolls = 0
-        # Nobody needs what has ended: its tensors live no longer than its Work.
+        self._rolls = itertools.count()
+        # By the number in the name, and the latest by their own. Nobody needs what has ended: its
+        # tensors live no longer than its Work.
         self._flights: list[weakref.ref[Flight] | None] = [None] * COUNT
+        self._latest: list[weakref.ref[Flight] | None] = [None] * LAG
+        # The number of the operation that is being submitted, what it is to `_names`, and it.
+        self._next: tuple[int, Hashable, Flight] | None = None
         # The last request of each name and what it is for; of the operation that has the name.
         self._requests: list[tuple[object, _native.Request] | None] = [None] * COUNT
         self._backward = BackwardPass()
         self.others = OtherDevices(backend, self, place.store, place.timeout_s)
         self._pairs: dict[int, PairRuntime] = {}
         others = [rank for rank in range(place.size) if rank != place.rank]
-        self._inbox = Inbox(others, self._pair_with)
+        self._inbox = Inbox(place.rank, others, self._pair_with)
         self._process = os.getpid()
+        COMPLETER.begin()
         atexit.register(self._note_departure)
         self._titles: Titles | None = None  # only the first group is recorded
         if job.is_of_process:
@@ -229,12 +247,13 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
     def shutdown(self) -> None:
         """Leaves the group; what is in flight fails, on this rank at least."""
         self._note_departure()
-        for pair in self._pairs.values():
+        for pair in list(self._pairs.values()):
             pair.leave()
         self.others.shutdown()
         if self._titles is not None:
             self._titles.close()
         self._job.leave()
+        settle_flights(self._job.native)
 
     def abort(self) -> None:
         """As `shutdown`."""
@@ -396,9 +415,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
     ) -> None:
         """As `hvdtune.distributed.monitored_barrier`."""
         seconds = timeout.total_seconds() if timeout is not None else self._timeout_s
-        with self._lock:
-            number, self._rolls = self._rolls, self._rolls + 1
-        name = f"{self._job.count}/{number}"
+        name = f"{self._job.count}/{next(self._rolls)}"
         call_roll(self._place, name, seconds, self._loss, wait_all=wait_all_ranks)
 
     def _loss(self) -> RankLostError | None:
@@ -410,25 +427,30 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         self._require_member(to_rank)
         title = self._title_of_message("to", to_rank, tag)
         staged = tensors.as_input(tensor)
-        return Work(
-            self._pair_with(to_rank).send(tag, staged, title, self._timeout_s), self._backward
-        )
+        if to_rank == self._place.rank:
+            flight = Flight(f"send {title}", self._timeout_s, (), lambda _: list(given), ())
+            work = Work(flight, self._backward)
+            self._inbox.send_to_oneself(tag, staged)
+            flight.land(to_rank)
+            return work
+        pair = self._pair_with(to_rank)
+        return pair.send(tag, staged, title, self._timeout_s, self._backward)
 
     @routed
     def recv(self, given: Tensors, from_rank: int, tag: int) -> Work:
         self._require_member(from_rank)
-        if self._inbox.has(tag):
+        if from_rank == self._place.rank or self._inbox.has(tag):
             return self._receive(given, from_rank, tag)
         (tensor,) = given
         title = self._title_of_message("from", from_rank, tag)
-        pair = self._pair_with(from_rank)
         staged = tensors.as_output(tensor)
 
         def finish(result: Tensors) -> list[torch.Tensor]:
             tensors.copy_back(result, given)
             return list(given)
 
-        return Work(pair.receive(tag, staged, finish, title, self._timeout_s), self._backward)
+        pair = self._pair_with(from_rank)
+        return pair.receive(tag, staged, finish, title, self._timeout_s, self._backward)
 
     @routed
     def recv_anysource(self, given: Tensors, tag: int) -> Work:
@@ -442,11 +464,14 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
             tensors.copy_back([staged], given)
             return list(given)
 
+        awaits = "no message for it has come"
+        if from_rank == self._place.rank:
+            awaits = "this rank has sent itself no message for it"
         title = self._title_of_message("from", from_rank, tag)
-        flight = Flight(f"recv {title}", self._timeout_s, [staged], finish, ())
-        flight.awaits = "no message for it has come"
+        flight = Flight(f"recv {title}", self._timeout_s, [staged], finish, (), awaits=awaits)
+        work = Work(flight, self._backward)
         self._inbox.receive(tag, from_rank, staged, flight)
-        return Work(flight, self._backward)
+        return work
 
     def _require_member(self, peer: int) -> None:
         if not 0 <= peer < self._place.size:
@@ -457,11 +482,11 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         return f"{way} {who}, tag {tag}, of process group {self._title}"
 
     def _pair_with(self, peer: int) -> PairRuntime:
-        with self._lock:
-            if peer not in self._pairs:
-                key = left_key(self._job.count, peer)
-                self._pairs[peer] = PairRuntime(self._place, peer, key)
-            return self._pairs[peer]
+        pair = self._pairs.get(peer)
+        if pair is None:
+            key = left_key(self._job.count, peer)
+            pair = self._pairs.setdefault(peer, PairRuntime(self._place, peer, key))
+        return pair
 
     # As torch called them before 2.13.
     _allgather_base = all_gather_single
@@ -626,33 +651,85 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
             return finish(operation)
 
         size = reads[0].elements if kind in _OF_ONE_SIZE and reads else 0
-        number, slot = self._next((kind, size))
-        request = self._request_of(slot, kind, reads, reduction, root, splits)
         owners = [memory.owner for memory in (*reads, *writes)]
-        what = f"{kind} {number} of process group {self._title}"
         end = finish if require is None else checked
-        flight = Flight(what, self._timeout_of(opts), owners, end, self._place.ranks)
-        flight.on_mismatch = partial(self._forget, number)
-        flight.verdict_s = self._verdict_s
-        self._flights[slot] = weakref.ref(flight)
+
+        def begin(number: int, slot: int) -> Work:
+            request = self._request_of(slot, kind, reads, reduction, root, splits)
+            what = f"{kind} {number} of process group {self._title}"
+            flight = Flight(what, self._timeout_of(opts), owners, end, self._place.ranks)
+            flight.verdict_s = self._verdict_s
+            return self._submit(
+                flight,
+                (number, slot, (kind, size)),
+                request,
+                [memory.address for memory in reads],
+                [memory.address for memory in writes] or [0] * len(reads),
+                expected,
+                self._title_of(kind, reads),
+            )
+
+        return self._in_turn(begin)
+
+    def _in_turn(self, begin: Callable[[int, int], Work]) -> Work:
+        """Returns what `begin` does, called with the next number and the one in its name."""
+        while True:
+            with self._turn:
+                self._count_submitted()
+                before = _unended(self._latest[self._names.count % LAG])
+                if before is None:
+                    slot = self._names.next()
+                    before = _unended(self._flights[slot])
+                    if before is None:
+                        return begin(self._names.count, slot)
+            _await_end(before)
+
+    def _count_submitted(self) -> None:
+        """Gives the operation that was being submitted its number, if that has happened.
+
+        REQUIRES: _turn.
+        """
+        if self._next is not None:
+            number, what, flight = self._next
+            if flight.is_submitted and number == self._names.count:
+                self._names.add(what)
+            self._next = None
+
+    def _submit(
+        self,
+        flight: Flight,
+        place: tuple[int, int, Hashable],
+        request: _native.Request,
+        inputs: Sequence[int],
+        outputs: Sequence[int],
+        expected: Sequence[int] = (),
+        title: str = "",
+    ) -> Work:
+        """Submits the next operation. A signal handler may raise at any point of this.
+
+        The operation has taken its number exactly if the core has it. The Work is made first: if it
+        is dropped, the completer ends the flight.
+
+        REQUIRES: _turn.
+
+        Args:
+            place: its number, that in its name, and what it is to `_names`.
+        """
+        number, slot, what = place
+        flight.on_mismatch = partial(self._names.note_mismatch, number)
+        work = Work(flight, self._backward)
+        self._next = (number, what, flight)
+        self._flights[slot] = self._latest[number % LAG] = weakref.ref(flight)
         try:
-            with in_profile("", what):
-                flight.submit(
-                    self._job.native,
-                    request,
-                    [memory.address for memory in reads],
-                    [memory.address for memory in writes] or [0] * len(reads),
-                    expected,
-                    self._title_of(kind, reads),
-                )
+            with in_profile("", flight.what):
+                flight.submit(self._job.native, request, inputs, outputs, expected, title)
         except CollectiveError as error:
-            self._flights[slot] = None
-            raise backend_error(what, error, self._place.ranks) from None
-        except UsageError as error:
-            self._tell_refusal(number, slot)
-            vars(error)[_IS_TOLD] = True
+            raise backend_error(flight.what, error, self._place.ranks) from None
+        except Exception as error:
+            vars(error)[_IS_TOLD] = flight.is_submitted
             raise
-        return Work(flight, self._backward)
+        self._count_submitted()
+        return work
 
     def _request_of(
         self,
@@ -682,30 +759,20 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         return request
 
     def refuse(self) -> None:
-        """Gives up the next operation, and has the others told that this rank does not take part.
+        """Gives up the next operation: the others get an error that names this rank's call.
 
-        Where all ranks do, it is over for all of them.
+        If all ranks do, it succeeds on all of them.
         """
-        self._tell_refusal(*self._next((_REFUSED, 0)))
 
-    def _tell_refusal(self, number: int, slot: int) -> None:
-        request = self._request(op="barrier", name=f"{_REFUSED}.torch.{slot}", tensors=[])
-        what = f"operation {number} of process group {self._title}"
-        flight = Flight(what, self._timeout_s, (), lambda _: [], self._place.ranks)
-        flight.on_mismatch = partial(self._forget, number)
-        self._flights[slot] = weakref.ref(flight)
-        with contextlib.suppress(CollectiveError):  # the job has ended: they know
-            flight.submit(self._job.native, request, [], [])
-            flight.watch()
+        def begin(number: int, slot: int) -> Work:
+            request = self._request(op="barrier", name=f"{_REFUSED}.torch.{slot}", tensors=[])
+            what = f"operation {number} of process group {self._title}"
+            flight = Flight(what, self._timeout_s, (), lambda _: [], self._place.ranks)
+            return self._submit(flight, (number, slot, (_REFUSED, 0)), request, [], [])
 
-    def _next(self, what: Hashable) -> tuple[int, int]:
-        """The number of an operation and the one in its name, which nothing in flight has."""
-        with self._lock:
-            number, slot = self._names.next(what)
-            before = self._flights[slot]
-        if before is not None and (flight := before()) is not None:
-            _await_end(flight)
-        return number, slot
+        # The job has ended, and the others have that error.
+        with contextlib.suppress(distributed.DistBackendError):
+            self._in_turn(begin)
 
     def _title_of(self, kind: str, reads: Sequence[Memory]) -> str:
         """What the timeline calls it, "" where it has no other name."""
@@ -713,14 +780,16 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
             return ""
         return self._titles.of(kind, reads[0].dtype, reads[0].elements)
 
-    def _forget(self, number: int) -> None:
-        with self._lock:
-            self._names.forget(number)
-
     def _timeout_of(self, opts: Any) -> float:
         given: timedelta | None = getattr(opts, "timeout", None)
         seconds = given.total_seconds() if given is not None else 0.0
         return seconds if seconds > 0 else self._timeout_s
+
+
+def _unended(reference: weakref.ref[Flight] | None) -> Flight | None:
+    """The flight if the core has it, as far as is known without asking: that runs callbacks."""
+    flight = reference() if reference is not None else None
+    return flight if flight is not None and flight.is_submitted and not flight.is_over else None
 
 
 def _await_end(flight: Flight) -> None:

@@ -65,7 +65,8 @@ class Process:
         on_shutdown: called once, by the next `shutdown`, when this process has left the job.
         pending: the operations that have a handle and were not synchronized; any thread, without
             the lock, which a finalizer could not take.
-        in_flight: every batch of operations whose memory the core may read or write; as `pending`.
+        in_flight: every batch of operations whose memory the core may read or write, and every
+            flight of hvdtune.distributed; as `pending`.
         abandoned: those of them that nobody will wait for; as `pending`.
         blocked: the threads that have waited for a while; changed by each thread for itself.
         submitter: submits what waits for its values, on one thread, so in the order of calls.
@@ -262,7 +263,7 @@ class Process:
         self.forming, self.lock = threading.Lock(), threading.Lock()
         self.pending, self.submitter, self.worker = {}, None, None
         for batch in self.in_flight:  # whoever has started it may still wait for it
-            batch.leave_to_parent(_Refusal())
+            batch.leave_to_parent(Refusal())
         self.in_flight, self.abandoned, self.blocked = set(), set(), set()
         if self.runtime is None:
             return
@@ -273,8 +274,8 @@ class Process:
         atexit.unregister(self.leave)
 
 
-class _Refusal:
-    """In place of the parent's runtime."""
+class Refusal:
+    """In place of the parent's runtime, in a child of fork: every method raises UsageError."""
 
     def __getattr__(self, name: str) -> Any:
         raise UsageError(_OF_THE_PARENT)
