@@ -45,6 +45,9 @@ _NEWS_S: Final = 1.0
 _NEWS_OF_LEAVERS_S: Final = 0.5
 _FOREVER_S: Final = 3600.0
 _is_profiled: Final[Callable[[], bool]] = torch.autograd._profiler_enabled  # type: ignore[attr-defined]
+# In messages of the core: a rank has left, and ranks call different operations.
+_CORE_HAS_LEFT: Final = " has shut down, so no collective can complete"
+_CORE_DIFFERS: Final = "every rank must call the same operation"
 _NO_RANGE: Final = contextlib.nullcontext()
 # How long callbacks that are under way when the interpreter ends may take.
 _GRACE_S: Final = 5.0
@@ -72,7 +75,7 @@ class Flight:
     method can be called again.
 
     Thread rule: any thread. `_finishing` is held while the result is made. The collector may run a
-    finalizer in a thread that holds any lock, so finalizers take none; what they use relies on
+    finalizer in a thread that holds any lock, so finalizers take none. Their calls rely on
     Python's lock, as single operations on a deque, a dict or an attribute do. Nothing sleeps under
     `_finishing`.
 
@@ -182,10 +185,11 @@ class Flight:
 
         Args:
             title: its name in the timeline, in place of the request's name.
-            is_patient: exempt from timeouts and hang reports.
+            is_patient: exempt from timeouts and hang reports. It uses no memory of the caller's.
         """
         try:
-            PROCESS.in_flight.add(self)
+            if not is_patient:
+                PROCESS.in_flight.add(self)
             self._native = native
             native.submit(
                 [request],
@@ -250,7 +254,7 @@ class Flight:
         deadline_s = begun_s + given_s
         if timeout_s is None:
             deadline_s = self.deadline_s + min(self.verdict_s, given_s)
-        warns_s = hang_warning_s()
+        warns_s = 0.0
         while not self._ended:
             left_s = deadline_s - time.monotonic()
             if left_s <= 0 and not self.ended:
@@ -261,6 +265,7 @@ class Flight:
                 self._tell()
             elif not self._handles and self._begun is not None:
                 self._begun.wait(wait_s)
+                warns_s = warns_s or hang_warning_s()
                 waited_s = time.monotonic() - begun_s
                 is_silent = not (self._handles or self.has_outcome or self._ended)
                 if warns_s and waited_s >= warns_s and is_silent:
@@ -382,7 +387,7 @@ class Flight:
             on_mismatch()
         native = self._native if self._handles else None
         self.is_lost = native is not None and native.has_lost_a_rank()
-        # What was not submitted was refused by this job, not by the core of those who take part.
+        # An operation that was not submitted was refused by this process, not by the members.
         ranks = () if native is None else self._ranks
         if isinstance(failure, RankLostError):
             # The rank that has gone may have ended because it heard of a loss before this rank.
@@ -455,11 +460,18 @@ def backend_error(
     """
     rank = getattr(cause, "rank", -1)
     message = f"{what}: {cause}"
-    if isinstance(cause, ShutdownError) and 0 <= rank < len(ranks):
+    has_left = isinstance(cause, ShutdownError) or _CORE_HAS_LEFT in str(cause)
+    if has_left and 0 <= rank < len(ranks):
         # The core's advice is for those who join().
         message = (
-            f"{what}: rank {rank} has left the group: it has destroyed it, or ended, perhaps by an "
-            "error of its own"
+            f"{what}: rank {rank} has left the group before this rank. It ran out of batches "
+            "earlier, destroyed the group, or failed. Give every rank the same number of batches, "
+            "or train in `with model.join():` of DDP"
+        )
+    elif isinstance(cause, MismatchError) and _CORE_DIFFERS in str(cause):
+        message = (
+            f"{message}. Ranks that run different code, for example validation on one rank only, "
+            "call different operations"
         )
     if 0 <= rank < len(ranks) and ranks[rank] != rank:
         message = f"{message}; rank {rank} there is rank {ranks[rank]} of the job"
@@ -508,7 +520,7 @@ class BackwardPass:
 
 
 class Completer:
-    """Ends flights for which nobody waits, on a thread of its own.
+    """Ends flights without a waiting thread, on a thread of its own.
 
     Callbacks of futures run there, and may wait for operations of their own: the thread hands its
     work over to another one before it does, and ends with the callback.

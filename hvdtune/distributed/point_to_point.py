@@ -57,8 +57,8 @@ _NEWS_S: Final = 1.0
 class PairRuntime:
     """This member and another one.
 
-    Thread rule: any thread; `_lock` guards the numbers and what is kept until the runtime is
-    formed, and is reentrant, for signal handlers that leave the group. Operations of one direction
+    Thread rule: any thread; `_lock` guards the numbers and the operations that wait for the
+    runtime, and is reentrant, for signal handlers that leave the group. Operations of one direction
     and tag have numbers in call order, by which the core finds those that belong together.
     """
 
@@ -90,7 +90,9 @@ class PairRuntime:
         # The number of the operation of each line that is being started, and its flight.
         self._next: dict[_Line, tuple[int, Flight]] = {}
         self._process = os.getpid()
-        self._forming = threading.Lock()  # held by the thread that forms the runtime, for ever
+        self._forming = (
+            threading.Lock()
+        )  # taken by the thread that forms the runtime, never released
         self._has_started = False
         self._is_settled = threading.Event()  # whether that thread is done
 
@@ -181,9 +183,10 @@ class PairRuntime:
         """
         with self._lock:
             self._count_started(line)
-            found = begin(self._counts[line])
-            self._count_started(line)
-            return found
+            try:
+                return begin(self._counts[line])
+            finally:
+                self._count_started(line)
 
     def _count_started(self, line: _Line) -> None:
         """Counts the operation that was being started, if it was.
@@ -408,7 +411,7 @@ class _Box:
 
 
 class Inbox:
-    """What this member receives from any source, and what it sends to itself.
+    """Messages from any source, and those of this member to itself.
 
     From the first receipt from any source of a tag on, every message of that tag is received into
     memory of its own, and then goes to the first receipt in call order that may have it. A message

@@ -25,6 +25,7 @@ import torch
 from torch import distributed
 
 from hvdtune.core.rank.collectives import ReduceOp, Reduction
+from hvdtune.core.rank.process import OF_THE_PARENT
 from hvdtune.distributed import gathered, tensors
 from hvdtune.distributed.devices import OtherDevices, device_of
 from hvdtune.distributed.flight import (
@@ -138,7 +139,7 @@ def collective(function: F) -> F:
             raise
         except Exception as error:
             if not (getattr(error, _IS_TOLD, False) or is_of_signal_handler(error)):
-                group.refuse()
+                group.refuse()  # in a child of fork, raises the same
                 vars(error)[_IS_TOLD] = True
             raise
 
@@ -171,17 +172,18 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         self._turn = threading.RLock()
         self._names = OperationNames()
         self._rolls = itertools.count()
-        # By the number in the name, and the latest by their own. Nobody needs what has ended: its
-        # tensors live no longer than its Work.
+        # By the number in the name, and the latest by their own. The tensors of an ended operation
+        # live no longer than its Work.
         self._flights: list[weakref.ref[Flight] | None] = [None] * COUNT
         self._latest: list[weakref.ref[Flight] | None] = [None] * LAG
-        # The number of the operation that is being submitted, what it is to `_names`, and it.
+        # The number, the key for `_names` and the flight of the operation that is being submitted.
         self._next: tuple[int, Hashable, Flight] | None = None
         # The last request of each name and what it is for; of the operation that has the name.
         self._requests: list[tuple[object, _native.Request] | None] = [None] * COUNT
         self._backward = BackwardPass()
         self.others = OtherDevices(backend, self, place.store, place.timeout_s)
         self._pairs: dict[int, PairRuntime] = {}
+        self._has_left = False
         others = [rank for rank in range(place.size) if rank != place.rank]
         self._inbox = Inbox(place.rank, others, self._pair_with)
         self._process = os.getpid()
@@ -247,8 +249,6 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
     def shutdown(self) -> None:
         """Leaves the group; what is in flight fails, on this rank at least."""
         self._note_departure()
-        for pair in list(self._pairs.values()):
-            pair.leave()
         self.others.shutdown()
         if self._titles is not None:
             self._titles.close()
@@ -263,6 +263,9 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         atexit.unregister(self._note_departure)
         if os.getpid() != self._process:  # a child of fork, which was no member
             return
+        self._has_left = True
+        for pair in list(self._pairs.values()):
+            pair.leave()
         with contextlib.suppress(RuntimeError):  # the store may have gone with its owner
             self._place.store.set(left_key(self._job.count, self._place.rank), "")
 
@@ -414,6 +417,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         self, timeout: timedelta | None = None, wait_all_ranks: bool = False
     ) -> None:
         """As `hvdtune.distributed.monitored_barrier`."""
+        self._require_own()
         seconds = timeout.total_seconds() if timeout is not None else self._timeout_s
         name = f"{self._job.count}/{next(self._rolls)}"
         call_roll(self._place, name, seconds, self._loss, wait_all=wait_all_ranks)
@@ -454,6 +458,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
 
     @routed
     def recv_anysource(self, given: Tensors, tag: int) -> Work:
+        self._require_own()
         return self._receive(given, None, tag)
 
     def _receive(self, given: Tensors, from_rank: int | None, tag: int) -> Work:
@@ -473,7 +478,13 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         self._inbox.receive(tag, from_rank, staged, flight)
         return work
 
+    def _require_own(self) -> None:
+        """Raises UsageError in a child of fork, which is no member."""
+        if os.getpid() != self._process:
+            raise UsageError(OF_THE_PARENT)
+
     def _require_member(self, peer: int) -> None:
+        self._require_own()
         if not 0 <= peer < self._place.size:
             raise UsageError(f"there is no rank {peer} in a group of {self._place.size} ranks")
 
@@ -486,6 +497,8 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         if pair is None:
             key = left_key(self._job.count, peer)
             pair = self._pairs.setdefault(peer, PairRuntime(self._place, peer, key))
+            if self._has_left:  # as the completer's thread may find
+                pair.leave()
         return pair
 
     # As torch called them before 2.13.
@@ -532,6 +545,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
             outputs = [t if tensors.is_ready(t) else tensors.as_output(t) for t in into]
 
         def finish(_: _native.Operation) -> list[torch.Tensor]:
+            tensors.require_same_memory(outputs, writes)
             tensors.copy_back(outputs, into)
             return list(into)
 
@@ -673,6 +687,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
 
     def _in_turn(self, begin: Callable[[int, int], Work]) -> Work:
         """Returns what `begin` does, called with the next number and the one in its name."""
+        self._require_own()
         while True:
             with self._turn:
                 self._count_submitted()
@@ -713,7 +728,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         REQUIRES: _turn.
 
         Args:
-            place: its number, that in its name, and what it is to `_names`.
+            place: its number, the number in its name, and its key for `_names`.
         """
         number, slot, what = place
         flight.on_mismatch = partial(self._names.note_mismatch, number)
@@ -728,7 +743,8 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         except Exception as error:
             vars(error)[_IS_TOLD] = flight.is_submitted
             raise
-        self._count_submitted()
+        finally:
+            self._count_submitted()
         return work
 
     def _request_of(
@@ -787,7 +803,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
 
 
 def _unended(reference: weakref.ref[Flight] | None) -> Flight | None:
-    """The flight if the core has it, as far as is known without asking: that runs callbacks."""
+    """The flight if it is not known to have ended. Does not ask the core: that runs callbacks."""
     flight = reference() if reference is not None else None
     return flight if flight is not None and flight.is_submitted and not flight.is_over else None
 

@@ -117,6 +117,15 @@ def copy_back(staged: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -
             tensor.detach().copy_(source.view(tensor.shape))
 
 
+def require_same_memory(tensors: Sequence[torch.Tensor], memories: Sequence[Memory]) -> None:
+    """Raises UsageError if a tensor was given other memory (`data`, `set_`) than it had."""
+    for tensor, memory in zip(tensors, memories, strict=True):
+        if tensor.data_ptr() != memory.address:
+            raise UsageError(
+                "a tensor was given other memory while it was in flight, so the result is not in it"
+            )
+
+
 def require_cpu(tensor: torch.Tensor) -> None:
     """Raises UsageError unless it is a dense tensor on the CPU."""
     require_dense(tensor)

@@ -3,6 +3,7 @@
 import os
 import re
 import threading
+from datetime import timedelta
 from functools import partial
 
 import pytest
@@ -160,3 +161,42 @@ def test_a_sender_that_has_left_the_group_is_named(tmp_path):
     assert receiver.error.kind == "DistBackendError", receiver.trace
     assert receiver.error.rank == 2
     assert str(receiver.error).endswith("rank 2 has left the group, and neither sends nor receives")
+
+
+def sends_to_itself(rank, size):
+    """An all-to-all made of messages, with the rank's own part; sizes, tags and orders."""
+    taken = [torch.zeros(2) for _ in range(size)]
+    given = torch.full((2,), float(rank))
+    parts = [dist.P2POp(dist.isend, given, peer) for peer in range(size)]
+    parts += [dist.P2POp(dist.irecv, taken[peer], peer) for peer in range(size)]
+    for work in dist.batch_isend_irecv(parts):
+        work.wait()
+    assert [each.tolist() for each in taken] == [[float(peer)] * 2 for peer in range(size)]
+    # Several in flight come in order, each tag by itself, and the sender may change what it sent.
+    message = torch.zeros(3, dtype=torch.int16)
+    for number in range(4):
+        message.fill_(number)
+        dist.isend(message, rank, tag=number % 2).wait()
+        message.fill_(99)
+    strided, found = torch.zeros(3, 2, dtype=torch.int16)[:, 0], []
+    for tag in (1, 0, 0, 1):
+        work = dist.irecv(strided, rank, tag=tag)
+        work.wait()
+        assert work._source_rank() == rank
+        found.append(strided.tolist())
+    assert found == [[number] * 3 for number in (1, 0, 2, 3)]
+    # A receipt from any source takes such a message, too, also one that was sent before it.
+    dist.isend(torch.ones(()), rank, tag=5)
+    any_source = torch.zeros(())
+    assert dist.recv(any_source, tag=5) == rank and any_source.item() == 1.0
+    dist.isend(torch.ones(2), rank, tag=6)
+    with pytest.raises(dist.DistBackendError, match="has 8 bytes, the tensor for it has 4"):
+        dist.irecv(torch.zeros(1), rank, tag=6).wait()
+    with pytest.raises(dist.DistBackendError, match=r"recv from rank \d, tag 7.* after 0\.1 s"):
+        dist.irecv(torch.zeros(1), rank, tag=7).wait(timedelta(seconds=0.1))
+    dist.barrier()
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_message_to_oneself_is_delivered(size, tmp_path):
+    members.run(sends_to_itself, size, tmp_path)

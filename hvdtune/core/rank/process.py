@@ -44,7 +44,7 @@ Meet = Callable[["Config", Callable[["Config"], Started]], "tuple[Config, Starte
 BESIDE: Final = 0
 _NAME_BYTES: Final = 8
 
-_OF_THE_PARENT: Final = (
+OF_THE_PARENT: Final = (
     "this process was forked from a rank of a job and does not take part in it: hvdtune's "
     "functions can be called in the parent only; give it what it needs, as hvd.rank(), before it "
     "starts"
@@ -126,7 +126,7 @@ class Process:
     def require_own(self) -> None:
         """Raises UsageError in a process that was forked from a rank and is none itself."""
         if self.runtime is None and self._was_forked:
-            raise UsageError(_OF_THE_PARENT)
+            raise UsageError(OF_THE_PARENT)
 
     def told(self, name: str) -> Any:
         """Looks up a fact about this rank's place. Raises UsageError as `native` does."""
@@ -164,7 +164,7 @@ class Process:
             open_missing_streams()  # before there are sockets
             config = config or _config_of_environment()
             if self._was_forked:
-                raise UsageError(_OF_THE_PARENT)
+                raise UsageError(OF_THE_PARENT)
             config = _with_gpu_operations(config, self.has_gpu_tensors)
             _warn_of_vain(config)
             # Loaded when a job is formed, for the sake of those who only import a framework.
@@ -278,7 +278,7 @@ class Refusal:
     """In place of the parent's runtime, in a child of fork: every method raises UsageError."""
 
     def __getattr__(self, name: str) -> Any:
-        raise UsageError(_OF_THE_PARENT)
+        raise UsageError(OF_THE_PARENT)
 
 
 def _warn_of_vain(config: Config) -> None:
