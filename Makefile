@@ -124,6 +124,7 @@ soak: $(VENV)/.test sanitize-thread sanitize-address,undefined
 	python -m tests.parallel.failpoint_soak --runs 1000
 	python -m tests.memory.soak --programs 2000
 	python -m tests.memory.soak --framework tensorflow --programs 200
+	python -m tests.memory.soak --framework distributed --programs 2000
 	HVDTUNE_TEST_ELASTIC_KILLS=1000 python -m pytest --timeout 1800 tests/launcher/elastic/test_parts.py -k any_place -s
 	HVDTUNE_TEST_ELASTIC_DEATHS=100 python -m pytest --timeout 1800 tests/launcher/elastic/test_deaths.py -s
 	HVDTUNE_TEST_ELASTIC_SCHEDULES=1000 python -m pytest --timeout 1800 tests/launcher/elastic/test_random_schedules.py -m slow

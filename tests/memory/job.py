@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import os
 import signal
+import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -14,7 +15,7 @@ from typing import Any
 
 from tests.memory import programs, sanitized
 from tests.memory.programs import Program
-from tests.memory.rank import serve
+from tests.memory.rank import STORE_VARIABLE, serve
 from tests.parallel.ranks import Job, Server, start
 
 HEARTBEAT_TIMEOUT_S = 0.5
@@ -28,6 +29,7 @@ _IMPORTED = {
     "tensorflow": "hvdtune.tensorflow",
     "keras": "hvdtune.keras",
     "keras on torch": "hvdtune.keras",
+    "distributed": "hvdtune.distributed",
 }
 
 
@@ -186,19 +188,23 @@ def run_job(todo: Sequence[Program], *, transport: str = "auto", **options: Any)
         pass
     elif first.framework == "keras on torch":
         options["forked_from"] = KERAS_ON_TORCH
-    elif first.framework != "torch":
+    elif first.framework in ("tensorflow", "keras"):
         options["tensorflow"] = True
     ends = [multiprocessing.Pipe() for _ in range(first.size)]
     pipes, theirs = [end for end, _ in ends], [end for _, end in ends]
     endings: list[Ending] = []
-    with start(
-        serve,
-        first.size,
-        theirs,
-        transport=transport,
-        heartbeat_timeout_s=HEARTBEAT_TIMEOUT_S,
-        **options,
-    ) as job:
+    with (
+        tempfile.TemporaryDirectory(ignore_cleanup_errors=True) as store,
+        start(
+            serve,
+            first.size,
+            theirs,
+            transport=transport,
+            heartbeat_timeout_s=HEARTBEAT_TIMEOUT_S,
+            variables=[{STORE_VARIABLE: store}] * first.size,
+            **options,
+        ) as job,
+    ):
         for end in theirs:
             end.close()
         for program in todo:

@@ -17,6 +17,7 @@ FORK = "fork"  # a child uses hvdtune and ends
 FORK_EXEC = "fork and exec"
 RAISE = "raise"  # a signal handler raises while it starts and waits
 FORGET = "forget"  # nobody waits
+COLLECT = "collect garbage"  # Works lie in reference cycles, and the collector runs all the time
 MISMATCH = "mismatch"  # one operation fails on all ranks, and they go on
 SHUTDOWN = "shutdown"  # it leaves the job, and all ranks form it anew
 EXIT = "exit"  # it returns from its main function
@@ -35,6 +36,7 @@ KINDS = {
     "tensorflow": ("eager", "graph", "tape"),
     "keras": ("fit",),
     "keras on torch": ("fit",),
+    "distributed": ("works",),
 }
 OPTIMIZERS = ("plain", "groups", "fp16", "sparse", "adasum", "kept gradients", "two passes")
 DISTURBANCES = {
@@ -47,6 +49,10 @@ DISTURBANCES = {
     "graph": (DROP, RAISE, MISMATCH, SHUTDOWN, *FROM_OUTSIDE),
     "tape": (DROP, RAISE, SHUTDOWN, *FROM_OUTSIDE),
     "fit": (RAISE, NOTHING, *FROM_OUTSIDE),
+    "works": (
+        DROP, CHANGE, FORK, FORK_EXEC, RAISE, FORGET, COLLECT, MISMATCH, SHUTDOWN, EXIT,
+        *FROM_OUTSIDE,
+    ),
 }  # fmt: skip
 WEIGHTS = {STOP_LONG: 0.25, KILL: 0.5, STOP_SHORT: 0.7, EXIT: 0.5, SHUTDOWN: 0.5}
 
@@ -57,6 +63,11 @@ COLLECTIVES = (
     "allreduce_", "allreduce_", "allreduce", "grouped_allreduce_", "broadcast_", "allgather",
     "alltoall", "reducescatter",
 )  # fmt: skip
+# With torch.distributed. Of a message a signal handler that raises leaves no trace of whether the
+# receipt was there already, except between two ranks.
+WITH_WORKS = ("allreduce_", "allreduce_", "broadcast_", "allgather", "alltoall", "message")
+MESSAGES = ("any source", "to oneself")
+WITH_SENDERS = ("any source", "message")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,8 +122,10 @@ def draw(seed: int, framework: str, size: int, *, lethal: bool) -> Program:
         size=size,
         disturbance=disturbance,
         victim=chance.randrange(size),
-        held=not from_outside and kind in ("handles", "optimizer") and chance.random() < 0.6,
-        calls=tuple(_call(chance, kind, size) for _ in range(chance.randint(1, 5))),
+        held=not from_outside
+        and kind in ("handles", "optimizer", "works")
+        and chance.random() < 0.6,
+        calls=tuple(_call(chance, kind, size, disturbance) for _ in range(chance.randint(1, 5))),
         options=options,
         repeats=30 if disturbance in (STOP_LONG, KILL) else 4 if from_outside else 1,
         delay_ms=chance.expovariate(1 / 4.0),
@@ -125,8 +138,13 @@ def _disturbance(chance: random.Random, kind: str) -> str:
     return chance.choices(choices, [WEIGHTS.get(choice, 1.0) for choice in choices])[0]
 
 
-def _call(chance: random.Random, kind: str, size: int) -> Call:
+def _call(chance: random.Random, kind: str, size: int, disturbance: str) -> Call:
     collective = chance.choice(COLLECTIVES)
+    if kind == "works":
+        collective = chance.choice(WITH_WORKS + MESSAGES * (disturbance != RAISE))
+        # Where a rank has left, others may wait for one that has heard of it and will not send.
+        if size > 2 and disturbance in (*ENDS_THE_JOB, SHUTDOWN) and collective in WITH_SENDERS:
+            collective = "to oneself"
     if kind in ("eager", "graph"):
         collective = collective.rstrip("_").removeprefix("grouped_")
     count = LARGE if chance.random() < 0.06 else chance.choice(COUNTS)

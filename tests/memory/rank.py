@@ -22,6 +22,8 @@ from tests.memory import programs
 from tests.memory.programs import Program
 from tests.parallel import ranks
 
+# The folder in which the ranks of torch.distributed meet.
+STORE_VARIABLE = "HVDTUNE_TEST_STORE"
 CHILD_LIMIT_S = 30
 MOST_SIGNALS = 6
 
@@ -122,6 +124,8 @@ def make_work(program: Program, chance: random.Random) -> Any:
         from tests.memory import torch_work as module
     elif program.framework == "tensorflow":
         from tests.memory import tensorflow_work as module  # type: ignore[no-redef]
+    elif program.framework == "distributed":
+        from tests.memory import distributed_work as module  # type: ignore[no-redef]
     else:
         from tests.memory import keras_work as module  # type: ignore[no-redef]
     return module.KINDS[program.kind](program, chance)
@@ -202,6 +206,8 @@ class Run:
         (insist if self._program.held else _call)(self._work.start)
         if self._program.disturbance in programs.FROM_OUTSIDE:
             self._say("started")
+        if self._program.disturbance == programs.COLLECT and not self._is_victim:
+            self._work.stay_in_step()
         if self._is_victim:
             self._disturb()
             if self._program.held:
@@ -220,8 +226,10 @@ class Run:
             self._problems += in_a_child(self._work.in_child)
         elif what == programs.FORK_EXEC:
             self._problems += exec_in_a_child()
+        elif what == programs.COLLECT:
+            self._work.collect()
         elif what == programs.SHUTDOWN:
-            runtime.shutdown()
+            leave(self._program)
         elif what == programs.EXIT:
             atexit._run_exitfuncs()
 
@@ -265,7 +273,7 @@ class Run:
 
     def _form_anew(self) -> None:
         """After the victim has left the job, all form another one."""
-        runtime.shutdown()
+        leave(self._program)
         self._work.use_again()
         runtime.init(config=self._config)
         collectives.barrier()
@@ -278,7 +286,7 @@ class Run:
         self._say("uses its memory again")
         self._await("over")
         self._problems += self._work.problems_of_memory()
-        runtime.shutdown()
+        leave(self._program)
         self._check_nothing_is_held(self._work.forget())
         runtime.init(config=Config())
         collectives.barrier()
@@ -290,6 +298,14 @@ class Run:
     def _await(self, what: str) -> None:
         heard = self._pipe.recv()
         assert heard == what, f"{heard} instead of {what}"
+
+
+def leave(program: Program | None) -> None:
+    if program is not None and program.framework == "distributed":
+        from tests.memory import distributed_work
+
+        distributed_work.leave()
+    runtime.shutdown()
 
 
 def _call(function: Callable[[], object]) -> None:
@@ -307,10 +323,12 @@ def serve(pipes: list[Connection]) -> int:
             other.close()
     forgotten: set[int] = set()
     is_in_the_job = True
+    last = None
     while is_in_the_job and (program := pipe.recv()) is not None:
+        last = program
         report = Run(program, pipe, ranks.CONFIGS[0], forgotten).run()
         pipe.send(("ended", report))
         is_in_the_job = report["is in the job"]
-    runtime.shutdown()
+    leave(last)
     gc.collect()
     return len(PROCESS.in_flight)

@@ -37,9 +37,17 @@ def test_what_is_in_flight_has_an_owner_whatever_a_rank_does(size, transport):
     assert problems_of(drawn(12, "torch", size), transport=transport) == {}
 
 
+@pytest.mark.parametrize("size", [2, 3])
+def test_torch_distributed_owns_what_is_in_flight(size):
+    todo = drawn(8, "distributed", size)
+    todo += drawn(2, "distributed", size, programs.COLLECT)
+    assert problems_of(todo + drawn(2, "distributed", size, programs.RAISE)) == {}
+
+
+@pytest.mark.parametrize("framework", ["torch", "distributed"])
 @pytest.mark.parametrize("disturbance", [programs.KILL, programs.EXIT])
-def test_the_memory_of_survivors_is_their_own_again(disturbance):
-    assert problems_of(drawn(1, "torch", 2, disturbance, lethal=True)) == {}
+def test_the_memory_of_survivors_is_their_own_again(disturbance, framework):
+    assert problems_of(drawn(1, framework, 2, disturbance, lethal=True)) == {}
 
 
 @pytest.mark.slow
@@ -47,6 +55,6 @@ def test_the_memory_of_survivors_is_their_own_again(disturbance):
 @pytest.mark.parametrize("framework", programs.KINDS)
 def test_many_programs(framework):
     count = int(os.environ.get("HVDTUNE_TEST_PROGRAMS", "300"))
-    share = count if framework == "torch" else count // 10
+    share = count if framework in ("torch", "distributed") else count // 10
     endings = soak(framework, share, seed=1, seconds=3000.0)
     assert {str(e.program): e.problems for e in endings if e.problems} == {}
