@@ -290,8 +290,6 @@ class Works(torch_work.Handles):
         super().use_again()
 
     def forget(self) -> list[Any]:
-        for flight in self.flights:  # which is in a cycle with its operations
-            flight.forget_works()
         memories = super().forget()
         settle(memories)
         return memories
