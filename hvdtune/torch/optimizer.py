@@ -52,10 +52,10 @@ def DistributedOptimizer(
     """Wraps an optimizer so that `step` applies gradients combined over all ranks.
 
     A parameter's gradient is sent as soon as the backward pass has accumulated it, so communication
-    overlaps the rest of the pass. Small gradients travel together when the pass is over. A pass
-    that computes the last gradient of a step returns when all of them are combined, so a script may
-    clip, unscale or read them as in one process. A pass that leaves gradients out does not wait:
-    `synchronize` or `step` combines them. Until then a gradient must not change (StepOrderError),
+    overlaps the rest of the pass. Small gradients travel together when the pass is over. If the
+    pass computes all gradients of the step on every rank, `backward` returns when they are
+    combined, so a script may clip, unscale or read them as in one process. If it leaves some out on
+    a rank, no rank waits, and `synchronize` or `step` combines them. Until then a gradient must not change (StepOrderError),
     and its storage must not be resized, which would free memory that is being read. The result is
     also an instance of the wrapped optimizer's class and shares its state and parameter groups.
 

@@ -7,7 +7,7 @@ import pandas as pd
 from dash import ClientsideFunction, Dash, Input, Output, State, dcc, html, no_update
 from dash.development.base_component import Component
 
-from hvdtune.dashboard.blocks import grid, note, nothing, number_columns, section
+from hvdtune.dashboard.blocks import grid, note, nothing, number_columns, rooted, section
 from hvdtune.dashboard.data import RunView
 from hvdtune.dashboard.runs import Runs
 from hvdtune.dashboard.shell import PageAddress
@@ -133,7 +133,7 @@ def _column(name: str, column: SqlColumn) -> tuple[Component, Component]:
     said: list[Component | str] = [f"{capitalized(column.meaning)}."]
     if column.quantity:
         title = QUANTITIES[column.quantity].title
-        said += [" ", html.A(title, href=f"/definitions#{column.quantity}")]
+        said += [" ", html.A(title, href=rooted(f"/definitions#{column.quantity}"))]
     return html.Dt([html.Strong(name), unit]), html.Dd(said)
 
 
