@@ -332,7 +332,8 @@ class Document:
                 break
             except json.JSONDecodeError as error:
                 cut = error.pos > len(text) - 16 or error.msg.startswith("Unterminated")
-                if not cut or at + size >= len(data) or not self._may_try(size):
+                may_go_on = self._may_try(len(text))
+                if not (cut and may_go_on) or at + size >= len(data):
                     raise _DamagedError(at + error.pos) from None
                 size *= 16
             except ValueError:  # a number that is too long
@@ -352,7 +353,7 @@ class Document:
 
     def _may_try(self, size: int) -> bool:
         """Return whether to read more than `size` bytes of a value that did not end in them."""
-        self._attempted += size
+        self._attempted += size if size > 1 << 12 else 0
         most = _ATTEMPT_BYTES + _ATTEMPTS_PER_BYTE * self._window.offset
         return size < MAX_EVENT_BYTES and self._attempted < most
 
