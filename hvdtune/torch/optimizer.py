@@ -55,9 +55,10 @@ def DistributedOptimizer(
     overlaps the rest of the pass. Small gradients travel together when the pass is over. If the
     pass computes all gradients of the step on every rank, `backward` returns when they are
     combined, so a script may clip, unscale or read them as in one process. If it leaves some out on
-    a rank, no rank waits, and `synchronize` or `step` combines them. Until then a gradient must not change (StepOrderError),
-    and its storage must not be resized, which would free memory that is being read. The result is
-    also an instance of the wrapped optimizer's class and shares its state and parameter groups.
+    a rank, no rank waits, and `synchronize` or `step` combines them. Until then a gradient must not
+    change (StepOrderError), and its storage must not be resized, which would free memory that is
+    being read. The result is also an instance of the wrapped optimizer's class and shares its state
+    and parameter groups.
 
     Args:
         optimizer: any torch optimizer.
@@ -236,16 +237,16 @@ class GradientOptimizer(Wrapper):
         again = self._passes.add_all(self.pass_watch.take_computed())
         if again is not None:
             raise self._computed_again(next(p for p in self._rows if id(p) == again))
-        is_complete = self._is_complete()
-        with contextlib.suppress(HvdtuneError):  # raised again by whoever asks next
-            if self._passes.any_due():
-                self._agreement.ask(self._question, is_complete=is_complete)
-        # Every optimizer of this pass asks, and then sends, before one of them waits: the ranks may
-        # have them in different orders.
-        if is_complete:
+        if self._is_complete():
+            # Every optimizer of this pass asks, and then sends, before one of them waits: the ranks
+            # may have them in different orders.
+            with contextlib.suppress(HvdtuneError):  # raised again by `_combine_if_agreed`
+                self._agreement.ask(self._question, is_complete=True)
             at_end_of_pass(self._combine_if_agreed)
-        else:
-            self._left.note([*self._rows, *self._frozen])
+            return
+        if self._passes.any_due():
+            self._agreement.postpone(self._question)
+        self._left.note([*self._rows, *self._frozen])
 
     def _combine_if_agreed(self) -> None:
         """Combines the gradients unless the pass has left one out on some rank."""

@@ -377,6 +377,25 @@ def two_losses():
 
 
 @bodies
+def branches():
+    """A rank leaves a layer out, and both ranks call a collective before `step`."""
+
+    def loop(model, wrap, rank):
+        optimizer = wrap()
+        for step in range(4):
+            optimizer.zero_grad()
+            ranks = [0, 1] if rank is None else [rank]
+            losses = [model(batch(step, r), whole=(step + r) % 2 == 0).mean() for r in ranks]
+            loss = sum(losses) / len(losses)
+            loss.backward()
+            if rank is not None:
+                hvd.allreduce(loss.detach(), name="loss")
+            optimizer.step()
+
+    return near_alone(loop)
+
+
+@bodies
 def reentrant():
     """A backward pass within the backward pass ends before it, and then lacks gradients."""
 
@@ -422,6 +441,6 @@ def failed_passes():
     return near_alone(loop)
 
 
-@pytest.mark.parametrize("body", ["two_losses", "reentrant", "failed_passes"])
+@pytest.mark.parametrize("body", ["two_losses", "branches", "reentrant", "failed_passes"])
 def test_passes_of_every_kind_train_as_one_process_does(found, body):
     assert found[body] == [True, True]

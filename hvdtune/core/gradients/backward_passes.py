@@ -61,28 +61,46 @@ class BackwardPassCounter(Generic[P]):
 
 
 class PassAgreement:
-    """Asks once per step whether the backward pass of every rank has computed all gradients.
+    """Asks once per step whether the backward passes of every rank have computed all gradients.
 
-    A rank that waited in its pass for a gradient that another rank left out would hang if that rank
-    called a collective next. Each rank gives its part when its first gradient is due, or at the
-    latest when it combines the gradients. So no part outlives its step.
+    A rank that waits in its pass for a gradient that another rank has left out would hang if that
+    rank calls a collective next. So each rank gives its part before that collective, and a rank
+    waits in its pass only if all ranks have all gradients. A rank that combines gradients gives its
+    part at the latest then, so no part outlives its step.
 
     A signal handler may raise between any two instructions of its methods: then each can be called
     again.
 
-    Thread rule: as BackwardPassCounter.
+    Thread rule: as BackwardPassCounter. `decide` runs on any thread.
     """
 
     def __init__(self, process_set: ProcessSet) -> None:
         self._process_set = process_set
         self._request: Any = None  # made once, as every step asks the same
         self._question: tuple[handles.Batch, array[int]] | None = None
+        self._postponed = (0, "")  # in which generation, and the name
 
     def __del__(self) -> None:
         self.drop()
 
+    def postpone(self, name: str) -> None:
+        """Note that a gradient is missing. A later pass of the step may still compute it."""
+        self._postponed = PROCESS.generation, name
+        PROCESS.undecided.add(self)
+
+    def decide(self) -> None:
+        """Give this rank's part after `postpone`: a gradient is missing.
+
+        Raises:
+            CollectiveError: see hvdtune.core.rank.collectives.
+        """
+        PROCESS.undecided.discard(self)
+        generation, name = self._postponed
+        if generation == PROCESS.generation:
+            self.ask(name, is_complete=False)
+
     def ask(self, name: str, *, is_complete: bool) -> None:
-        """Submit this rank's part; again in the same step, do nothing.
+        """Give this rank's part; again in the same step, do nothing.
 
         Args:
             name: names the question on all ranks.
@@ -90,6 +108,7 @@ class PassAgreement:
         Raises:
             CollectiveError: see hvdtune.core.rank.collectives.
         """
+        PROCESS.undecided.discard(self)
         if self._question is None:
             missing = array("i", [not is_complete])
             address, _ = missing.buffer_info()
@@ -114,6 +133,7 @@ class PassAgreement:
 
     def drop(self) -> None:
         """Begin the next step."""
+        PROCESS.undecided.discard(self)
         question, self._question = self._question, None
         if question is not None:
             handles.abandon([question[0]])

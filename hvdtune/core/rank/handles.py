@@ -442,6 +442,8 @@ def start(
             `ready`, `synchronize` raises them.
     """
     native = PROCESS.native()
+    for agreement in list(PROCESS.undecided):
+        agreement.decide()
     batch = Batch(keeps_operations=gpu is None or has_results)
     batch.add(request, inputs, outputs, keep_alive, ready, gpu)
     handle = next(PROCESS.handles)

@@ -68,6 +68,8 @@ class Process:
         in_flight: every batch of operations whose memory the core may read or write, and every
             flight of hvdtune.distributed; as `pending`.
         abandoned: those of them that nobody will wait for; as `pending`.
+        undecided: every PassAgreement that has to be decided before the next collective of the
+            script; as `pending`.
         blocked: the threads that have waited for a while; changed by each thread for itself.
         submitter: submits what waits for its values, on one thread, so in the order of calls.
         unnamed: numbers the operations without a name, by generation and process set.
@@ -94,6 +96,7 @@ class Process:
         self.pending: dict[int, Any] = {}
         self.in_flight: set[Any] = set()
         self.abandoned: set[Any] = set()
+        self.undecided: set[Any] = set()
         self.blocked: set[int] = set()
         self.submitter: ThreadPoolExecutor | None = None
         self.handles = itertools.count(1)
@@ -265,6 +268,7 @@ class Process:
         for batch in self.in_flight:  # whoever has started it may still wait for it
             batch.leave_to_parent(Refusal())
         self.in_flight, self.abandoned, self.blocked = set(), set(), set()
+        self.undecided = set()
         if self.runtime is None:
             return
         # Never destroyed: that would wait for the parent's threads, which are not here.
