@@ -63,6 +63,7 @@ def main(args: Sequence[str] | None = None) -> None:
             for text in unknown_variables():
                 messages.warning(text)
         code = act(parse(words), words)
+        sys.stdout.flush()
     except (HvdtuneError, click.ClickException) as error:
         code = error.exit_code
         text = messages.spelled(error)
@@ -75,10 +76,16 @@ def main(args: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt as error:
         code = getattr(error, "exit_code", 130)
         messages.error(str(error) or "stopped by SIGINT")
-    except BrokenPipeError:
-        # Nobody reads on, as after `| head`; Python flushes what is left when it ends.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:  # nobody reads on, as after `| head`
+        _drop_output()
         code = 1
+    except OSError as error:
+        code = 1
+        if error.filename is None:
+            _drop_output()
+            messages.error(f"the operating system reports: {error.strerror or error}")
+        else:
+            messages.error(f"{os.fsdecode(error.filename)}: {error.strerror}")
     except RuntimeError as error:
         if str(error) not in _NO_THREAD:
             raise
@@ -90,6 +97,11 @@ def main(args: Sequence[str] | None = None) -> None:
         code = 1
         messages.error("the native module hvdtune.core._native is not built: install hvdtune again")
     sys.exit(code)
+
+
+def _drop_output() -> None:
+    """Drop the output that is left, which Python would write when it ends."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def horovodrun() -> None:

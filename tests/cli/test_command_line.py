@@ -144,3 +144,32 @@ def test_a_missing_dashboard_is_one_line(capsys, monkeypatch, tmp_path):
         "installed here: pip install 'hvdtune[workbench]', or name a Python that has it with "
         "HVDTUNE_WORKBENCH_PYTHON\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("path", "fault"),
+    [
+        ("loop", "Too many levels of symbolic links"),
+        ("train.py/x", "Not a directory"),
+        ("a" * 300, "File name too long"),
+    ],
+)
+def test_a_path_that_the_system_refuses_is_named_with_the_reason(
+    capsys, script, tmp_path, path, fault
+):
+    (tmp_path / "loop").symlink_to("loop")
+    code, out, err = _run(capsys, "timeline", "stats", path)
+    assert (code, out) == (1, "")
+    assert err == f"hvdtune: error: {path}: {fault}\n"
+
+
+def test_output_that_cannot_be_written_is_an_error_in_one_line():
+    with open("/dev/full", "w") as full:
+        done = subprocess.run(
+            [sys.executable, "-m", "hvdtune", "--help"],
+            stdout=full, stderr=subprocess.PIPE, text=True, check=False,
+        )  # fmt: skip
+    assert done.returncode == 1
+    assert done.stderr == (
+        "hvdtune: error: the operating system reports: No space left on device\n"
+    )
