@@ -317,7 +317,7 @@ _HOROVODRUN = "import sys; from hvdtune.cli.app import horovodrun; horovodrun()"
 
 
 def call_horovodrun(folder, *words, path=""):
-    paths = os.pathsep.join(filter(None, [str(path), *sys.path]))
+    paths = os.pathsep.join(filter(None, [str(path), os.environ.get("PYTHONPATH")]))
     return subprocess.run(
         [sys.executable, "-c", _HOROVODRUN, *words],
         cwd=folder, env=os.environ | {"PYTHONPATH": paths}, capture_output=True, text=True,
