@@ -87,7 +87,8 @@ def changed_error(name: str) -> StepOrderError:
         f"The gradient of {name} was changed before it was combined. After loss.backward(), call "
         "optimizer.synchronize(), then change gradients, then call step() inside "
         "optimizer.skip_synchronize(). (backward() combines gradients by itself if it computes the "
-        "last one of a step. This pass left others out.)"
+        "last one of a step. This pass left others out.) If backward() of another model filled it, "
+        "call this optimizer's zero_grad()."
     )
 
 

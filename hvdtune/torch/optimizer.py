@@ -564,8 +564,9 @@ class GradientOptimizer(Wrapper):
         first = next((row.name for p, row in self._rows.items() if id(p) in computed), "parameters")
         return StepOrderError(
             "optimizer.zero_grad() was called after loss.backward() but before optimizer.step() or "
-            f"optimizer.synchronize(): the gradient of {first} is still being combined. If "
-            "backward() of another model filled it, call requires_grad_(False) on the parameters "
+            f"optimizer.synchronize(): the gradient of {first} is still being combined. After a "
+            "backward() that raised, call optimizer.synchronize() on all ranks. If backward() of "
+            "another model filled it, call requires_grad_(False) on the parameters "
             "for that pass."
         )
 

@@ -250,6 +250,8 @@ def fail_to_send(raised):
     model, optimizer = training("alone")
     if hvd.rank() == 1:
         hvd.allreduce_(torch.full((ELEMENTS,), 3.0), name="layers.0")
+        nothing_missing = torch.zeros(1, dtype=torch.int32)
+        hvd.allreduce_(nothing_missing, op=hvd.Sum, name="complete.layers.0")
         raised.wait()
         hvd.allreduce_(torch.ones(2), name="layers.1")
         return None

@@ -100,7 +100,7 @@ def operations_of_a_step(**options):
         optimizer.step()
         counts.append(runtime.native().counts()["tensors"] - before)
         hvd.barrier()
-    return counts[-1]
+    return counts[-1] - 1  # the agreement of the ranks that the pass has left nothing out
 
 
 @bodies

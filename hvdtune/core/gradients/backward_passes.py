@@ -121,12 +121,15 @@ class PassAgreement:
         self._question[0].submit(PROCESS.native())
 
     def answer(self) -> bool:
-        """Wait for the parts of all ranks; return whether all were complete. REQUIRES: `ask`.
+        """Wait for the parts of all ranks; return whether all were complete.
+
+        Without a question, as after `drop`, return True.
 
         Raises:
             CollectiveError: see hvdtune.core.rank.collectives.
         """
-        assert self._question is not None
+        if self._question is None:
+            return True
         question, missing = self._question
         question.finish()
         return missing[0] == 0
