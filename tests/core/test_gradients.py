@@ -1,13 +1,20 @@
+import threading
+import time
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hvdtune.core.gradients.backward_passes import BackwardPassCounter
+from hvdtune.core.gradients import backward_passes
+from hvdtune.core.gradients.backward_passes import BackwardPassCounter, PassAgreement
 from hvdtune.core.gradients.groups import split
 from hvdtune.core.gradients.keras_variables import distinct, layer_and_own, without_counters
 from hvdtune.core.gradients.options import check_names
 from hvdtune.core.gradients.plan import FLAT_BUFFER_BYTES, SMALL_BYTES, Gradient, arrange
+from hvdtune.core.rank.process import PROCESS
+from hvdtune.core.rank.process_sets import global_process_set
 from hvdtune.errors import UsageError
+from tests.parallel.ranks import run
 
 
 def gradients(sizes, dtype="float32", packable=True):
@@ -85,6 +92,37 @@ def test_a_gradient_that_is_computed_twice_in_one_pass_has_too_many():
     assert book.add_all(["a", "b"]) is None
     assert book.add_all(["c", "c"]) == "c"
     assert BackwardPassCounter(passes_per_step=2).add_all(["a", "a"]) is None
+
+
+def decide_and_ask_at_once():
+    """Another thread calls a collective while this rank's pass ends. Returns how many asked."""
+    asked, second = [], threading.Event()
+    make = backward_passes.allreduce_request
+
+    def slow(*arguments):
+        asked.append(arguments)
+        if len(asked) == 1:
+            second.wait(0.3)  # for a second question, of which there must be none
+        else:
+            second.set()
+        return make(*arguments)
+
+    backward_passes.allreduce_request = slow
+    agreement = PassAgreement(global_process_set)
+    agreement.postpone("complete.w")
+    other = threading.Thread(target=agreement.decide)
+    other.start()
+    while not asked:
+        time.sleep(0.001)
+    agreement.ask("complete.w", is_complete=True)
+    other.join()
+    answer = agreement.answer()
+    agreement.drop()
+    return len(asked), answer, len(PROCESS.undecided), len(PROCESS.in_flight)
+
+
+def test_a_rank_gives_its_part_of_an_agreement_once_whichever_thread_asks():
+    assert run(decide_and_ask_at_once, 1) == [(1, False, 0, 0)]
 
 
 @pytest.mark.parametrize(

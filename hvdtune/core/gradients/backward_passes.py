@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from array import array
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
@@ -11,6 +12,7 @@ from hvdtune.core.rank import handles
 from hvdtune.core.rank.collectives import ReduceOp, Reduction, allreduce_request
 from hvdtune.core.rank.process import PROCESS
 from hvdtune.core.rank.process_sets import ProcessSet
+from hvdtune.errors import HvdtuneError
 
 P = TypeVar("P", bound=Hashable)
 
@@ -71,22 +73,26 @@ class PassAgreement:
     A signal handler may raise between any two instructions of its methods: then each can be called
     again.
 
-    Thread rule: as BackwardPassCounter. `decide` runs on any thread.
+    Thread rule: as BackwardPassCounter, but any thread may call `decide`. `_lock` guards all
+    attributes, and is reentrant, for signal handlers that call collectives.
     """
 
     def __init__(self, process_set: ProcessSet) -> None:
+        self._lock = threading.RLock()
         self._process_set = process_set
         self._request: Any = None  # made once, as every step asks the same
         self._question: tuple[handles.Batch, array[int]] | None = None
         self._postponed = (0, "")  # in which generation, and the name
 
     def __del__(self) -> None:
-        self.drop()
+        # Without the lock: no other thread can have it.
+        self._drop()
 
     def postpone(self, name: str) -> None:
         """Note that a gradient is missing. A later pass of the step may still compute it."""
-        self._postponed = PROCESS.generation, name
-        PROCESS.undecided.add(self)
+        with self._lock:
+            self._postponed = PROCESS.generation, name
+            PROCESS.undecided.add(self)
 
     def decide(self) -> None:
         """Give this rank's part after `postpone`: a gradient is missing.
@@ -94,10 +100,15 @@ class PassAgreement:
         Raises:
             CollectiveError: see hvdtune.core.rank.collectives.
         """
-        PROCESS.undecided.discard(self)
-        generation, name = self._postponed
-        if generation == PROCESS.generation:
-            self.ask(name, is_complete=False)
+        with self._lock:
+            generation, name = self._postponed
+            try:
+                if self in PROCESS.undecided and generation == PROCESS.generation:
+                    self.ask(name, is_complete=False)
+            except HvdtuneError:
+                PROCESS.undecided.discard(self)  # or every later collective would raise it
+                raise
+            PROCESS.undecided.discard(self)
 
     def ask(self, name: str, *, is_complete: bool) -> None:
         """Give this rank's part; again in the same step, do nothing.
@@ -108,17 +119,21 @@ class PassAgreement:
         Raises:
             CollectiveError: see hvdtune.core.rank.collectives.
         """
-        PROCESS.undecided.discard(self)
-        if self._question is None:
-            missing = array("i", [not is_complete])
-            address, _ = missing.buffer_info()
-            if self._request is None:
-                total = Reduction(ReduceOp.SUM)
-                self._request = allreduce_request(name, [("int32", [1])], total, self._process_set)
-            question = handles.Batch()
-            question.add(self._request, [address], [address], [missing])
-            self._question = question, missing
-        self._question[0].submit(PROCESS.native())
+        with self._lock:
+            if self._question is None:
+                missing = array("i", [not is_complete])
+                self._question = self._made(name, missing), missing
+            self._question[0].submit(PROCESS.native())
+            PROCESS.undecided.discard(self)
+
+    def _made(self, name: str, missing: array[int]) -> handles.Batch:
+        if self._request is None:
+            total = Reduction(ReduceOp.SUM)
+            self._request = allreduce_request(name, [("int32", [1])], total, self._process_set)
+        address, _ = missing.buffer_info()
+        question = handles.Batch()
+        question.add(self._request, [address], [address], [missing])
+        return question
 
     def answer(self) -> bool:
         """Wait for the parts of all ranks; return whether all were complete.
@@ -128,14 +143,19 @@ class PassAgreement:
         Raises:
             CollectiveError: see hvdtune.core.rank.collectives.
         """
-        if self._question is None:
+        found = self._question
+        if found is None:
             return True
-        question, missing = self._question
+        question, missing = found
         question.finish()
         return missing[0] == 0
 
     def drop(self) -> None:
         """Begin the next step."""
+        with self._lock:
+            self._drop()
+
+    def _drop(self) -> None:
         PROCESS.undecided.discard(self)
         question, self._question = self._question, None
         if question is not None:
