@@ -58,7 +58,8 @@ class JobRequest:
 
     `words` are the command as the user gave it, `plan` says which rank runs where, `options` how
     hvdtune's own ranks are run; ranks of another runtime than hvdtune (`adapter`) take only the
-    variables in it. `placement` are the words that place the ranks, as in `-np 2`.
+    variables in it. `placement` are the words that place the ranks, as in `-np 2`. With `restart`
+    the command is started once per measurement.
     """
 
     words: tuple[str, ...]
@@ -67,6 +68,7 @@ class JobRequest:
     values: SettingRequest = SettingRequest()
     adapter: Adapter = "hvdtune"
     placement: tuple[str, ...] = ()
+    restart: RestartRequest | None = None
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -123,7 +125,8 @@ class StudyRequest:
     `storage` the URL of a database that holds the study, under `name`. `use_earlier`: what earlier
     launches of the job have shown counts. `log_file` is a CSV table
     of the trials for `autotune`. `launch_s` is as in RestartRequest, for the part of a study in two
-    scopes that starts the command again.
+    scopes that starts the command again. A study `in_background` (`--autotune`) leaves the ranks'
+    output on the terminal.
     """
 
     trials: int | None = None
@@ -143,6 +146,7 @@ class StudyRequest:
     name: str | None = None
     log_file: Path | None = None
     launch_s: float | None = None
+    in_background: bool = False
 
 
 @dataclass(frozen=True)
@@ -202,6 +206,22 @@ class OutputRequest:
     rank_files: Path | None = None
     timestamps: bool = False
     verbose: bool = False
+    trace: TraceRequest = TraceRequest()
+
+
+@dataclass(frozen=True)
+class RunRequest:
+    """One use of the launcher: what runs, what is measured, and where the results go.
+
+    Attributes:
+        job: the command and its ranks.
+        measurement: a study or a comparison; None runs the job once.
+        output: the run folder, the ranks' output and the trace.
+    """
+
+    job: JobRequest | MpiRequest | ElasticRequest
+    measurement: StudyRequest | ComparisonRequest | None = None
+    output: OutputRequest = OutputRequest()
 
 
 @dataclass(frozen=True)
