@@ -18,6 +18,7 @@ from hvdtune.cli.resolve import Resolved, rank_variables, resolve
 from hvdtune.core.config.environment import crowded_place, launch_defaults, node_meeting
 from hvdtune.errors import HvdtuneError, UsageError
 from hvdtune.launcher.nodes.slots import slots_of_node
+from hvdtune.launcher.plan import build_command
 from hvdtune.workflows.requests import ComparisonRequest, ElasticRequest, JobRequest, MpiRequest
 from hvdtune.workflows.results import MeasuredRun, StudyResult
 from hvdtune.workflows.run_folder import contents
@@ -64,7 +65,7 @@ def _run_on_nodes(options: RunOptions, words: Sequence[str], point: MeetingPoint
     share = math.ceil(options.num_proc / size) if options.num_proc else slots_of_node()
     slots = options.slots_per_host or share
     if point.place.rank != 0:
-        return serve(point, config.address, slots, timeout_s, asked)
+        return serve(point, config.address, slots, timeout_s, asked, build_command(options.command))
     if handover.is_asked(options.workbench_python):
         # Now, since the connections to the other nodes would not survive it.
         alone = replace(options, hosts=f"localhost:{max(options.num_proc or 0, slots)}")

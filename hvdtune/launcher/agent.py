@@ -1,9 +1,11 @@
-"""A rank's host, when that is another machine: `python -m hvdtune.launcher.agent`, started by ssh
-or by a node that serves the launcher (`hvdtune.launcher.nodes`), whose connection is then stdin and
-stdout.
+"""The process that runs one rank on another host: `python -m hvdtune.launcher.agent`.
 
-Starts the rank that the relay describes, passes on what it writes, and ends it with the connection,
-or when nothing is heard of the launcher any more.
+ssh starts it, or a node that serves the launcher (`hvdtune.launcher.nodes`). Its stdin and stdout
+are the connection to the relay. It starts the rank that the relay describes, sends the rank's
+output, and ends the rank when the connection ends or the launcher is silent.
+
+A node gives two arguments more: the descriptor of a file with the nodes' common key, and the rank's
+command. Then the relay sends only a `NodeJob`.
 """
 
 from __future__ import annotations
@@ -23,36 +25,41 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from hvdtune import __version__, parse
 from hvdtune.core.config.environment import own_environ, worker_environ
+from hvdtune.core.config.key_source import KEY_BYTES
 from hvdtune.core.config.launched import give
 from hvdtune.errors import HvdtuneError, LaunchError
 from hvdtune.launcher import frames
-from hvdtune.launcher.frames import Frames, RemoteJob, frame
+from hvdtune.launcher.frames import Frames, NodeJob, RemoteJob, frame
 from hvdtune.launcher.hosts import address_towards
+from hvdtune.launcher.nodes.way import derive_job_key
 from hvdtune.launcher.spawn import ProcessGroup
 
 _READ_BYTES: Final = 1 << 16
 _TRACE_BYTES: Final = 1 << 20
-# Between two looks at the rank, and at the clock.
+# Interval at which the rank and the clock are checked.
 _TURN_S: Final = 0.1
-# What a rank's own children may still write after its end.
+# How long output of the rank's own children is still read after its end.
 _LAST_OUTPUT_S: Final = 2.0
 
 
+_Job = TypeVar("_Job", RemoteJob, NodeJob)
+
+
 class _HungUpError(Exception):
-    """The launcher has gone, and with it whoever could be told."""
+    """The connection to the launcher has ended."""
 
 
 class _Relay:
-    """The other end of ssh, of which one thread takes and to which it tells.
+    """The connection to the relay. Used from one thread.
 
-    Every call raises _HungUpError when the connection has ended or nothing has come for
-    `frames.SILENCE_S`, in which a relay would have said several times that it lives.
+    Every call raises _HungUpError if the connection has ended, or after `frames.SILENCE_S` without
+    a message; a relay sends several ALIVE in that time.
     """
 
     def __init__(
@@ -75,7 +82,7 @@ class _Relay:
         self._write(frame(kind, payload))
 
     def take(self, timeout_s: float) -> list[tuple[bytes, bytes]]:
-        """Returns the messages that have come, after waiting at most `timeout_s` for one."""
+        """Return the messages that have arrived; wait at most `timeout_s` for one."""
         self._listen(timeout_s)
         came, self._came = self._came, []
         return [message for message in came if message[0] != frames.ALIVE]
@@ -107,30 +114,34 @@ class _Relay:
             return b""
 
     def await_farewell(self) -> None:
-        """Lets the relay hang up first: a socket that is closed with bytes unread in it takes back
-        what was sent last."""
+        """Wait until the relay hangs up: closing a socket with unread bytes in it would discard
+        the last data that was sent."""
         if stat.S_ISSOCK(os.fstat(self._source).st_mode):
             with contextlib.suppress(_HungUpError):
                 while True:
                     self._listen(_TURN_S)
 
     def _has_more(self) -> bool:
-        """Asked after the clock: this process may have been stopped, and nobody else silent."""
+        """Check again after the clock: this process may have been stopped, not the relay."""
         return bool(select.select([self._source], [], [], 0)[0])
 
 
-def main() -> int:
-    """Serves one rank over stdin and stdout."""
+def main(arguments: Sequence[str] = ()) -> int:
+    """Serve one rank over stdin and stdout.
+
+    Args:
+        arguments: none after ssh; else the descriptor of the common key, and the rank's command.
+    """
     relay = _Relay()
     try:
         relay.greet()
-        job = _receive_job(relay)
+        job = _receive_node_job(relay, *arguments) if arguments else _receive(relay, RemoteJob)
         with _traces_here(job) as environ:
             try:
                 os.chdir(job.folder)
             except OSError as error:
                 folder = os.fsdecode(job.folder)
-                raise LaunchError(f"the launcher's folder {folder}: {error.strerror}") from None
+                raise LaunchError(f"The launcher's folder {folder}: {error.strerror}.") from None
             _run(job, environ, relay)
         relay.await_farewell()
     except HvdtuneError as error:
@@ -142,16 +153,29 @@ def main() -> int:
     return 0
 
 
-def _receive_job(relay: _Relay) -> RemoteJob:
+def _receive(relay: _Relay, kind_of_job: type[_Job]) -> _Job:
     while not (came := relay.take(_TURN_S)):
         pass
     kind, payload = came[0]
     if kind != frames.JOB:
-        raise LaunchError("the launcher did not send a job")
+        raise LaunchError("The launcher did not send a job.")
     try:
-        return msgspec.msgpack.decode(payload, type=RemoteJob)
+        return msgspec.msgpack.decode(payload, type=kind_of_job)
     except msgspec.MsgspecError as error:
-        raise LaunchError(f"the launcher's job cannot be read: {error}") from None
+        raise LaunchError(f"Cannot read the launcher's job: {error}.") from None
+
+
+def _receive_node_job(relay: _Relay, key_fd: str, *command: str) -> RemoteJob:
+    """Complete the job with this node's command and folder, and with the job's key."""
+    common = os.pread(int(key_fd), KEY_BYTES, 0)
+    os.close(int(key_fd))
+    job = _receive(relay, NodeJob)
+    return RemoteJob(
+        [os.fsencode(word) for word in command],
+        os.fsencode(Path.cwd()),
+        job.variables,
+        {int(job.variables[b"HVDTUNE_KEY_FD"]): derive_job_key(common, job.nonce)},
+    )
 
 
 def _run(job: RemoteJob, environ: dict[str, str], relay: _Relay) -> None:
@@ -174,15 +198,15 @@ def _run(job: RemoteJob, environ: dict[str, str], relay: _Relay) -> None:
 
 
 def _adopt(files: dict[int, bytes]) -> None:
-    """Opens memory files under the numbers that the rank is told."""
+    """Open memory files with these contents under these descriptor numbers."""
     for number, content in files.items():
         low = os.memfd_create("hvdtune-file", os.MFD_CLOEXEC)
         try:
             high = fcntl.fcntl(low, fcntl.F_DUPFD_CLOEXEC, max(files) + 1)
         except OSError as error:
             raise LaunchError(
-                f"descriptor {number} of the launcher is too high for this host's limit "
-                f"(ulimit -n): {error.strerror}"
+                f"Descriptor {number} exceeds this host's limit (ulimit -n): {error.strerror}. "
+                "Raise the limit."
             ) from None
         finally:
             os.close(low)
@@ -193,7 +217,7 @@ def _adopt(files: dict[int, bytes]) -> None:
 
 
 def _serve(child: subprocess.Popen[bytes], relay: _Relay) -> None:
-    """Serves until the rank has ended, which may be long after it has closed its output."""
+    """Serve until the rank has ended, which may be long after it has closed its output."""
     assert child.stdout is not None and child.stderr is not None
     with selectors.DefaultSelector() as selector:
         selector.register(0, selectors.EVENT_READ)
@@ -220,19 +244,19 @@ def _serve(child: subprocess.Popen[bytes], relay: _Relay) -> None:
 
 
 def address_for_launcher(launcher: str) -> str:
-    """This host's address, by which the launcher's host reaches it."""
+    """Return the address at which the launcher's host reaches this host."""
     address = ipaddress.ip_address(launcher)
     came_by = own_environ().get("SSH_CONNECTION", "").split()
     if address.version == 6 and address.is_link_local and len(came_by) == 4:
-        return came_by[2]  # which link leads to such an address only the connection knows
+        return came_by[2]  # includes the link, which a link-local address needs
     return address_towards(launcher)
 
 
 @contextlib.contextmanager
 def _traces_here(job: RemoteJob) -> Iterator[dict[str, str]]:
-    """The rank's environment: its traces and its address are this host's."""
-    told = {os.fsdecode(name): os.fsdecode(value) for name, value in job.environ.items()}
-    environ = worker_environ(told | {"PWD": os.fsdecode(job.folder)})
+    """Provide the rank's environment, with a folder for traces and an address on this host."""
+    variables = {os.fsdecode(name): os.fsdecode(value) for name, value in job.environ.items()}
+    environ = worker_environ(variables | {"PWD": os.fsdecode(job.folder)})
     if not environ.get("HVDTUNE_INTERFACE") and not environ.get("HOROVOD_GLOO_IFACE"):
         launcher, _ = parse.endpoint(environ["HVDTUNE_RENDEZVOUS"])
         give(environ, "HVDTUNE_ADDRESS", address_for_launcher(launcher))
@@ -257,6 +281,6 @@ def _send_traces(environ: dict[str, str], relay: _Relay) -> None:
 
 if __name__ == "__main__":
     signal.signal(signal.SIGPIPE, signal.SIG_IGN)
-    # sshd ends what it started with SIGHUP; the end of stdin says the same, and is seen to.
+    # sshd sends SIGHUP when the connection ends; the end of stdin is handled instead.
     signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -1,18 +1,20 @@
-"""What a relay and the agent on another host say to each other, over ssh's stdin and stdout.
+"""The messages between a relay and the agent on another host.
+
+They travel over ssh's stdin and stdout, or over a connection to a node.
 
 A frame is a kind (one byte), a length (four bytes, big-endian) and that many bytes. The agent first
-writes MAGIC and its version; what a login shell prints before that is skipped.
+writes MAGIC and its version; anything that a login shell prints before MAGIC is skipped.
 
-to the agent    JOB    msgpack of `RemoteJob`, once
-                SIGNAL  one byte, the number of a signal for the rank
-                ALIVE  nothing, every BEAT_S: the launcher's host is there
-from the agent  HELLO  the agent's version, behind MAGIC
-                STARTED   nothing; the rank runs
-                OUT, ERR  what it wrote
+to the agent    JOB       msgpack of `RemoteJob`, or of `NodeJob` to a node; once
+                SIGNAL    one byte, the number of a signal for the rank
+                ALIVE     empty, every BEAT_S: the launcher's host is up
+from the agent  HELLO     the agent's version, after MAGIC
+                STARTED   empty; the rank runs
+                OUT, ERR  output of the rank
                 REFUSED   why the rank could not be started, as text
-                FILE   four bytes, the number of a descriptor, then its content
-                TRACE  msgpack of (name of a raw trace, a piece of it)
-                EXIT   four bytes, the rank's return code, signed; the last frame
+                FILE      four bytes, the number of a descriptor, then its content
+                TRACE     msgpack of (name of a raw trace, a piece of it)
+                EXIT      four bytes, the rank's return code, signed; the last frame
 """
 
 from __future__ import annotations
@@ -31,9 +33,9 @@ MAGIC: Final = b"\0hvdtune-agent\n"
 JOB, SIGNAL, ALIVE = b"J", b"S", b"A"
 HELLO, STARTED, OUT, ERR, REFUSED = b"H", b"B", b"O", b"E", b"R"
 FILE, TRACE, EXIT = b"F", b"T", b"X"
-# How often a relay says that it lives, and after how long without a word the agent ends its rank.
-# Long enough for a launcher's host that is suspended for a moment, moved to another machine or cut
-# off; the ranks that run there are lost to the others after the heartbeat timeout in any case.
+# The interval of ALIVE, and the silence after which the agent ends its rank. Long enough for a
+# launcher's host that is suspended, migrated or disconnected for a moment: the other ranks give up
+# the ranks of such a host after the heartbeat timeout anyway.
 BEAT_S: Final = 15.0
 SILENCE_S: Final = 300.0
 # A function's arguments and results are a frame each.
@@ -42,9 +44,10 @@ _HEAD: Final = struct.Struct(">cI")
 
 
 class RemoteJob(msgspec.Struct, frozen=True):
-    """What a rank on another host needs: `files` are its inherited descriptors with content.
+    """What an agent started by ssh needs to run a rank.
 
-    Words, paths and variables are bytes, as the kernel has them.
+    `files` maps each inherited descriptor to its content. Words, paths and variables are bytes, as
+    the kernel has them.
     """
 
     command: list[bytes]
@@ -53,15 +56,28 @@ class RemoteJob(msgspec.Struct, frozen=True):
     files: dict[int, bytes]
 
 
+class NodeJob(msgspec.Struct, frozen=True):
+    """What an agent on a node needs to run a rank. It contains no secret.
+
+    The node has its own command, folder and environment. `variables` are those that the launcher
+    sets for the rank; the job's key is derived from `nonce` and the nodes' common key.
+    """
+
+    variables: dict[bytes, bytes]
+    nonce: bytes
+
+
 def frame(kind: bytes, payload: bytes) -> bytes:
-    """The bytes of one frame. Raises LaunchError when the payload is too long for one."""
+    """Return the bytes of one frame. Raises LaunchError if the payload is too long."""
     if len(payload) > _MAX_BYTES:
-        raise LaunchError(f"{len(payload):,} bytes are too many for one message over ssh")
+        raise LaunchError(
+            f"A message to another host has {len(payload):,} bytes; the limit is {_MAX_BYTES:,}."
+        )
     return _HEAD.pack(kind, len(payload)) + payload
 
 
 def write_all(descriptor: int, data: bytes) -> None:
-    """Writes it whole, even where somebody who shares the descriptor has made it non-blocking."""
+    """Write all data, even if another process has made a shared descriptor non-blocking."""
     rest = memoryview(data)
     while rest:
         try:
@@ -71,18 +87,18 @@ def write_all(descriptor: int, data: bytes) -> None:
 
 
 class Frames:
-    """Cuts a stream of bytes into frames. Used from one thread."""
+    """Splits a stream of bytes into frames. Used from one thread."""
 
     def __init__(self) -> None:
         self._rest = bytearray()
 
     def feed(self, data: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """The frames that `data` completes. Raises LaunchError for a length that cannot be."""
+        """Yield the frames that `data` completes. Raises LaunchError for an impossible length."""
         self._rest += data
         while len(self._rest) >= _HEAD.size:
             kind, length = _HEAD.unpack_from(self._rest)
             if length > _MAX_BYTES:
-                raise LaunchError("the program at the other end of ssh is not hvdtune")
+                raise LaunchError("The program on the other host is not hvdtune.")
             end = _HEAD.size + length
             if len(self._rest) < end:
                 return

@@ -1,13 +1,14 @@
-"""A rank on another host, as a process of this one: `python -m hvdtune.launcher.relay`.
+"""A local process that represents a rank on another host: `python -m hvdtune.launcher.relay`.
 
-To the launcher it is the rank: it has its descriptors, writes its output, ends with its exit code
-or by its signal, and leaves its traces where the launcher wants them. At the other end of ssh is
-`hvdtune.launcher.agent`.
+The launcher treats it as the rank: it has the rank's descriptors, writes its output, ends with its
+exit code or signal, and stores its raw traces. It talks to `hvdtune.launcher.agent` on that host.
 """
 
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import json
 import os
 import resource
 import select
@@ -29,24 +30,20 @@ from hvdtune.core.config.environment import inherited_environ
 from hvdtune.core.config.key_source import KEY_BYTES
 from hvdtune.core.job import proof
 from hvdtune.core.job.child_command import module_command, of_ranks
-from hvdtune.core.job.sealed import SealedChannel
+from hvdtune.core.job.records import RecordChannel
 from hvdtune.errors import HvdtuneError, LaunchError
 from hvdtune.launcher import frames
-from hvdtune.launcher.frames import Frames, RemoteJob, frame, write_all
+from hvdtune.launcher.frames import Frames, NodeJob, RemoteJob, frame, write_all
 from hvdtune.launcher.mpirun import is_own
 from hvdtune.launcher.nodes.connections import end_with_host, limit_unanswered
 from hvdtune.launcher.nodes.way import NodeWay
 
 _READ_BYTES: Final = 1 << 16
 _GREETING_BYTES: Final = 1 << 16
-# Before a node is asked again that has made room for others.
+# Pause before a node that closed the connection for lack of room is dialed again.
 _RETRY_S: Final = 0.2
-# What schedulers tell each node: its place, and which GPUs it was given.
-_OF_A_NODE: Final = (
-    *("SLURM", "PMI_", "PMIX_", "PALS_", "FLUX_", "JSM_", "PET_", "SM_CURRENT_HOST", "SM_RESOURCE"),
-    *("CLUSTER_SPEC", "TF_CONFIG", "CUDA_VISIBLE_DEVICES", "ROCR_VISIBLE_DEVICES", "GPU_DEVICE_"),
-)
 _GONE: Final = (BrokenPipeError, ConnectionResetError)
+_BROKEN: Final = "The connection broke, or the agent on that host was killed."
 
 
 def relay_command(
@@ -57,37 +54,36 @@ def relay_command(
     command: Sequence[str],
     node: NodeWay | None = None,
 ) -> tuple[str, ...]:
-    """The argument vector of the relay of a rank on `host`.
+    """Return the argument vector of the relay of a rank on `host`.
 
-    `ssh` are further words for ssh, which is not used where a `node` is there instead; the host has
-    `answer_s` until the agent answers.
+    Args:
+        ssh: further words for ssh; unused with a `node`.
+        answer_s: limit for the agent's answer.
+        descriptors: those whose content the rank inherits; unused with a `node`.
+        command: the rank's argument vector; unused with a `node`, which has its own.
     """
     numbers = ",".join(map(str, descriptors))
-    way = "" if node is None else f"{node.number} {node.address} {node.port} {node.key_fd}"
+    way = "" if node is None else json.dumps(dataclasses.asdict(node))
     own = (host, shlex.join(ssh), way, f"{answer_s:g}", numbers)
     return (*module_command("hvdtune.launcher.relay", of_ranks()), *own, *command)
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Runs the rank; returns its exit code, or does not return where a signal ended it."""
+    """Run the rank and return its exit code. End by a signal if the rank did."""
     host, ssh, way, answer_s, numbers, *command = arguments
     descriptors = [int(number) for number in numbers.split(",") if number]
     environ = inherited_environ()
-    environ = {name: environ[name] for name in environ if not is_own(name)}
-    if way:  # the scheduler has told that node itself
-        environ = {name: environ[name] for name in environ if not name.startswith(_OF_A_NODE)}
-    job = RemoteJob(
-        [os.fsencode(word) for word in command],
-        os.fsencode(Path.cwd()),
-        {os.fsencode(name): os.fsencode(value) for name, value in environ.items()},
-        {number: os.pread(number, os.fstat(number).st_size, 0) for number in descriptors},
-    )
     try:
         if way:
-            number, address, port, key_fd = way.split()
-            node = NodeWay(int(number), address, int(port), int(key_fd))
-            code = _relay_to(node, job, float(answer_s))
+            code = _relay_to_node(NodeWay(**json.loads(way)), environ, float(answer_s))
         else:
+            environ = {name: environ[name] for name in environ if not is_own(name)}
+            job = RemoteJob(
+                [os.fsencode(word) for word in command],
+                os.fsencode(Path.cwd()),
+                _encoded(environ),
+                {number: os.pread(number, os.fstat(number).st_size, 0) for number in descriptors},
+            )
             code = _relay(ssh_command(host, shlex.split(ssh), environ), job, float(answer_s))
     except HvdtuneError as error:
         print(f"hvdtune: {host}: {error}", file=sys.stderr)
@@ -101,9 +97,9 @@ def ssh_command(
     environ: Mapping[str, str],
     module: str = "hvdtune.launcher.agent",
 ) -> list[str]:
-    """The command that starts the agent, or another module, there; nothing secret is in it.
+    """Return the command that starts the agent, or another module, on a host.
 
-    ssh never asks: there is one terminal, and many ranks.
+    It contains no secret. ssh never prompts: many ranks share one terminal.
     """
     path = environ.get("PYTHONPATH", "")
     program = shlex.join(["env", f"PYTHONPATH={path}", *module_command(module)])
@@ -111,16 +107,20 @@ def ssh_command(
     return ["ssh", *options, *words, "--", host, f"exec {program}"]
 
 
+def _encoded(variables: Mapping[str, str]) -> dict[bytes, bytes]:
+    return {os.fsencode(name): os.fsencode(value) for name, value in variables.items()}
+
+
 def _relay(command: Sequence[str], job: RemoteJob, answer_s: float) -> int:
     try:
         ssh = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
     except OSError as error:
-        raise LaunchError(f"cannot start ssh: {error.strerror}") from None
+        raise LaunchError(f"Cannot start ssh: {error.strerror}.") from None
     assert ssh.stdin is not None and ssh.stdout is not None
     conversation = _Conversation(ssh.stdin.fileno(), ssh.stdout.fileno())
     with ssh:
         try:
-            code = conversation.hold(job, answer_s)
+            code = conversation.hold(msgspec.msgpack.encode(job), job.files, answer_s)
         except BaseException:
             ssh.kill()
             raise
@@ -131,18 +131,20 @@ def _relay(command: Sequence[str], job: RemoteJob, answer_s: float) -> int:
         return code
 
 
-def _relay_to(node: NodeWay, job: RemoteJob, answer_s: float) -> int:
-    """As `_relay`, to a node that serves this command."""
+def _relay_to_node(node: NodeWay, environ: Mapping[str, str], answer_s: float) -> int:
+    """Run the rank on a node that serves this command."""
+    variables = {name: environ[name] for name in node.variables}
+    job = msgspec.msgpack.encode(NodeJob(_encoded(variables), bytes.fromhex(node.nonce)))
     key = os.pread(node.key_fd, KEY_BYTES, 0)
     os.close(node.key_fd)
     connection, session = _dial(node, key, answer_s)
     end_with_host(connection)
-    limit_unanswered(connection)  # signs of life and signals only
-    with contextlib.closing(SealedChannel(connection, session, dialed=True)) as channel:
+    limit_unanswered(connection)  # this end sends little
+    with contextlib.closing(RecordChannel(connection, session, dialed=True)) as channel:
         end = channel.local.fileno()
-        code = _Conversation(end, end).hold(job, answer_s)
+        code = _Conversation(end, end).hold(job, (), answer_s)
     if code is None:
-        raise LaunchError("the connection broke, or the agent there was ended")
+        raise LaunchError(_BROKEN)
     return code
 
 
@@ -156,15 +158,15 @@ def _dial(node: NodeWay, key: bytes, answer_s: float) -> tuple[socket.socket, by
             if time.monotonic() > deadline_s:
                 raise
         except OSError as error:
-            raise LaunchError(f"no answer from the node: {error.strerror or error}") from None
+            raise LaunchError(f"No answer from the node: {error.strerror or error}.") from None
         time.sleep(_RETRY_S)
 
 
 class _Conversation:
-    """Talks with the agent by ssh's two pipes. Used from one thread, and by SIGTERM's handler.
+    """The messages to and from one agent. Used from one thread, and by SIGTERM's handler.
 
-    A thread of its own sends ALIVE: what writes to a launcher that is stopped waits for it. Frames
-    that are shorter than a pipe's smallest atomic write do not mix.
+    Another thread sends ALIVE, because the first may be blocked in a write to a stopped launcher.
+    Both may write: frames shorter than a pipe's smallest atomic write do not mix.
     """
 
     def __init__(self, stdin: int, stdout: int) -> None:
@@ -172,8 +174,13 @@ class _Conversation:
         self._reader = Frames()
         self._started = False
 
-    def hold(self, job: RemoteJob, answer_s: float) -> int | None:
-        """The rank's return code, None when ssh ended before it was told."""
+    def hold(self, job: bytes, files: Container[int], answer_s: float) -> int | None:
+        """Return the rank's return code; None if the connection ended before it arrived.
+
+        Args:
+            job: the payload of the frame JOB.
+            files: the descriptors that the agent may change.
+        """
         rest = self._wait_for_magic(answer_s)
         if rest is None:
             return None
@@ -183,11 +190,11 @@ class _Conversation:
             return None
         if version.decode(errors="replace") != __version__:
             raise LaunchError(
-                f"it has hvdtune {version.decode(errors='replace')}, this host has {__version__}: "
-                "install the same"
+                f"The host has hvdtune {version.decode(errors='replace')}, this host has "
+                f"{__version__}. Install the same version on both."
             )
         try:
-            write_all(self._stdin, frame(frames.JOB, msgspec.msgpack.encode(job)))
+            write_all(self._stdin, frame(frames.JOB, job))
         except _GONE:
             return None
         signal.signal(signal.SIGTERM, self._pass_on)
@@ -198,7 +205,7 @@ class _Conversation:
                 if kind == frames.STARTED:
                     self._started = True
                 else:
-                    _take(kind, payload, job.files)
+                    _take(kind, payload, files)
         return None
 
     @contextlib.contextmanager
@@ -206,10 +213,10 @@ class _Conversation:
         ended = threading.Event()
 
         def beat() -> None:
-            # Signals are for the thread that waits in system calls.
+            # The main thread handles signals.
             signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
             while not ended.is_set():
-                # While ssh takes nothing in, more of these would only fill the pipe.
+                # While ssh reads nothing, more of these would only fill the pipe.
                 if select.select([], [self._stdin], [], 0)[1]:
                     with contextlib.suppress(*_GONE):  # the rank has ended
                         os.write(self._stdin, frame(frames.ALIVE, b""))
@@ -224,26 +231,26 @@ class _Conversation:
             thread.join()
 
     def why_it_ended(self, code: int) -> str:
-        """Say why it ended; ssh has said its part on stderr."""
+        """Return why ssh ended; ssh prints its own errors on stderr."""
         if self._started:
-            return "the connection broke, or the agent there was ended"
+            return _BROKEN
         if code == 127:
             return (
-                f"there is no {sys.executable}: every host needs the same Python at the same path"
+                f"{sys.executable} is missing. Every host needs the same Python at the same path."
             )
         if code == 255:
-            return "ssh cannot log in without asking (its own words are above)"
-        return "the rank was not started: is hvdtune installed in the same place there?"
+            return "ssh cannot log in without a prompt. See the message of ssh above."
+        return "The rank did not start. Install hvdtune at the same path on this host."
 
     def _wait_for_magic(self, answer_s: float) -> bytes | None:
-        """The bytes after MAGIC; a login shell may print something before it."""
+        """Return the bytes after MAGIC; a login shell may print text before it."""
         greeting = b""
         deadline_s = time.monotonic() + answer_s
         while frames.MAGIC not in greeting:
             left_s = max(0.0, deadline_s - time.monotonic())
             if not select.select([self._stdout], [], [], left_s)[0]:
                 limit = f"{answer_s:g} s (HVDTUNE_START_TIMEOUT_S)"
-                raise LaunchError(f"no answer through ssh within {limit}")
+                raise LaunchError(f"No answer from the agent within {limit}.")
             data = self._read()
             if not data or len(greeting) > _GREETING_BYTES:
                 return None
@@ -270,12 +277,12 @@ def _take(kind: bytes, payload: bytes, files: Container[int]) -> None:
     if kind == frames.REFUSED:
         raise LaunchError(payload.decode(errors="replace"))
     if kind in (frames.OUT, frames.ERR):
-        # ssh shares stderr, and makes it non-blocking.
+        # ssh shares stderr and makes it non-blocking.
         write_all(1 if kind == frames.OUT else 2, payload)
     elif kind == frames.FILE:
         number = int.from_bytes(payload[:4], "big")
         if number not in files:
-            raise LaunchError(f"it writes to descriptor {number}, which it was not given")
+            raise LaunchError(f"The agent writes to descriptor {number}, which it does not have.")
         with open(f"/proc/self/fd/{number}", "r+b") as file:
             file.write(payload[4:])
     elif kind == frames.TRACE:
@@ -286,15 +293,15 @@ def _keep_trace(payload: bytes) -> None:
     name, piece = msgspec.msgpack.decode(payload, type=tuple[str, bytes])
     folder = Path(inherited_environ()["HVDTUNE_TIMELINE"]).parent
     try:
-        # The name is the other machine's word: nothing of it may lead elsewhere.
+        # The other machine chose the name: use its last part only.
         with (folder / Path(name).name).open("ab") as file:
             file.write(piece)
     except OSError as error:
-        raise LaunchError(f"cannot keep its trace in {folder}: {error.strerror}") from None
+        raise LaunchError(f"Cannot write the rank's trace to {folder}: {error.strerror}.") from None
 
 
 def _end_by(number: int) -> NoReturn:
-    """Ends as the rank did; the memory of this process is of no interest."""
+    """End this process by the signal that ended the rank, without a core dump."""
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     if number not in (signal.SIGKILL, signal.SIGSTOP):
         signal.signal(number, signal.SIG_DFL)

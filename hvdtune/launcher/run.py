@@ -9,15 +9,14 @@ import subprocess
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Final, Protocol
 
 from hvdtune.core.config.environment import worker_environ
-from hvdtune.core.config.key_source import KEY_BYTES
 from hvdtune.core.config.script_knobs import is_of_script, start_variables
 from hvdtune.core.job.interrupt import check_signals, defer_signals, resume_signals
 from hvdtune.launcher.control import Control, JobState, JobSteps, StepLog, open_control
-from hvdtune.launcher.nodes.way import NodeWay
+from hvdtune.launcher.nodes.way import NodeWay, new_job_key
 from hvdtune.launcher.output import Output, Writer
 from hvdtune.launcher.plan import Slot, slot_environ
 from hvdtune.launcher.relay import relay_command
@@ -205,12 +204,12 @@ class Job:
 
         Raises LaunchError when a process cannot be started.
         """
-        key = os.urandom(KEY_BYTES)
+        key, nonce = new_job_key(plan.nodes)
         open_channel = open_channel or functools.partial(_open_channel, options.address)
         channel = open_channel(key, len(plan.slots), options.start_timeout_s)
         job = cls(plan, options, channel, writers)
         try:
-            job._spawn(key, setting)
+            job._spawn(key, nonce, setting)
         except BaseException:
             job._end()
             raise
@@ -297,14 +296,17 @@ class Job:
             finally:
                 self._end()
 
-    def _spawn(self, key: bytes, setting: Setting) -> None:
+    def _spawn(self, key: bytes, nonce: str, setting: Setting) -> None:
         shared = self._shared_environ(setting)
         with sealed_file("hvdtune-key", key) as key_fd:
             for slot in self._plan.slots:
                 place = slot_environ(slot, len(self._plan.slots))
-                environ = worker_environ(shared | place | {"HVDTUNE_KEY_FD": str(key_fd)})
+                variables = shared | place | {"HVDTUNE_KEY_FD": str(key_fd)}
+                environ = worker_environ(variables)
                 inherited = (key_fd, *self._plan.descriptors)
                 command, node = self._plan.command, self._plan.nodes.get(slot.host)
+                if node is not None:
+                    node = replace(node, nonce=nonce, variables=tuple(variables))
                 if slot.host in self._plan.remote:
                     wait_s, ssh = self._options.start_timeout_s, self._plan.ssh
                     command = relay_command(slot.host, ssh, wait_s, inherited, command, node)

@@ -177,7 +177,8 @@ def test_what_goes_wrong_with_one_connection_is_said_and_costs_only_that(capfd):
 
 @pytest.fixture
 def agents():
-    with closing(_Agents("127.0.0.1", _KEY, 3)) as agents:
+    command = ("sh", "-c", "touch started; sleep 1000")
+    with closing(_Agents("127.0.0.1", _KEY, 3, command)) as agents:
         yield agents
 
 
@@ -198,17 +199,21 @@ def _await(condition):
     assert condition()
 
 
-def test_a_ranks_connection_is_probed_at_both_ends_and_its_agent_reaped(agents, tmp_path):
+def test_a_ranks_connection_is_probed_at_both_ends_and_its_agent_reaped(
+    agents, tmp_path, monkeypatch
+):
+    monkeypatch.chdir(tmp_path)
     before = set(psutil.Process().children())  # servers of the whole run
 
     def started():
         return set(psutil.Process().children()) - before
 
     with sealed_file("key", _KEY) as key:
-        way = NodeWay(3, "127.0.0.1", agents.port, key)
-        words = relay_command("host", (), 60, (), ("sh", "-c", "touch started; sleep 1000"), way)
-        environ = os.environ | {"HVDTUNE_INTERFACE": "lo"}
-        relay = subprocess.Popen(words, pass_fds=(key,), cwd=tmp_path, env=environ)
+        names = ("HVDTUNE_INTERFACE", "HVDTUNE_KEY_FD")
+        way = NodeWay(3, "127.0.0.1", agents.port, key, (b"1" * 32).hex(), names)
+        words = relay_command("host", (), 60, (), (), way)
+        environ = os.environ | {"HVDTUNE_INTERFACE": "lo", "HVDTUNE_KEY_FD": "9"}
+        relay = subprocess.Popen(words, pass_fds=(key,), env=environ)
     _await((tmp_path / "started").exists)
     _await(lambda: _timers(agents.port) == [2, 2])
     assert len(started()) == 2

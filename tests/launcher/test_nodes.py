@@ -1,6 +1,5 @@
 """One `hvdtune run` on each node: the first launches, the others run what it says."""
 
-import hashlib
 import hmac
 import os
 import queue
@@ -13,17 +12,22 @@ from contextlib import ExitStack, closing, suppress
 
 import pytest
 
+from hvdtune import __version__
 from hvdtune.cli.app import app
 from hvdtune.cli.run import asked_alike
 from hvdtune.core.config.environment import Config, crowded_place, node_meeting
 from hvdtune.core.job import proof
-from hvdtune.core.job.sealed import SealedChannel, Sealing
+from hvdtune.core.job.records import RecordChannel, RecordTags
 from hvdtune.errors import LaunchError, UsageError
+from hvdtune.launcher import frames
 from hvdtune.launcher.nodes import slots as node_slots
 from hvdtune.launcher.nodes.admission import MOST_HALF_OPEN, Admission
-from hvdtune.launcher.nodes.control import NodeFacts
+from hvdtune.launcher.nodes.control import NodeFacts, digests
 from hvdtune.launcher.nodes.gathering import require_same
 from hvdtune.launcher.nodes.slots import slots_of_lone_node, slots_of_node
+from hvdtune.launcher.nodes.way import NodeWay, derive_job_key, new_job_key
+from hvdtune.launcher.relay import relay_command
+from hvdtune.launcher.spawn import sealed_file
 
 _KEY = b"k" * 32
 
@@ -156,13 +160,13 @@ def test_the_oldest_stranger_makes_room(door):
 
 @pytest.fixture
 def channels():
-    """Both ends of a sealed connection, with the plain one between them to be looked at."""
+    """Both ends of an authenticated connection, and the raw connection between them."""
     with ExitStack() as stack:
         pairs = [socket.socketpair() for _ in range(2)]
         for each in sum(pairs, ()):
             stack.callback(each.close)
         made = [
-            SealedChannel(pair[0], _KEY, dialed=dialed)
+            RecordChannel(pair[0], _KEY, dialed=dialed)
             for pair, dialed in zip(pairs, (True, False), strict=True)
         ]
         for each in made:
@@ -178,19 +182,16 @@ def received(end, count):
 
 
 @pytest.mark.parametrize("count", [1, 4096, 200_000])
-def test_what_is_sealed_arrives_and_cannot_be_read_on_the_way(channels, count):
+def test_what_is_sent_arrives(channels, count):
     one, other, tapped, onward = channels
     sent = bytes(count - 1) + b"x"
     thread = threading.Thread(target=lambda: (one.local.sendall(sent), one.local.close()))
     thread.start()
-    seen = b""
     while more := tapped.recv(1 << 16):
-        seen += more
         onward.sendall(more)
     onward.shutdown(socket.SHUT_WR)
     assert received(other.local, count + 1) == sent
     thread.join(20)
-    assert len(seen) > count and (count == 1 or bytes(16) not in seen)
 
 
 @pytest.mark.parametrize("change", ["bit", "length", "again", "backwards", "cut"])
@@ -213,26 +214,14 @@ def test_what_was_changed_on_the_way_is_not_used(channels, change):
     assert received(other.local, 100) == used
 
 
-def test_no_stream_is_used_twice():
-    streams = [
-        Sealing(session, direction).seal(bytes(64))[4:68]
-        for session in (_KEY, b"K" * 32)
-        for direction in (b"from the dialer", b"from the acceptor")
-    ]
-    more = Sealing(_KEY, b"from the dialer")
-    streams += [more.seal(bytes(64))[4:68] for _ in range(3)][1:]
-    assert len(set(streams)) == 6
-
-
 @pytest.mark.parametrize(
     ("session", "direction"),
     [(b"K" * 32, b"from the dialer"), (_KEY, b"from the acceptor")],
     ids=["another-connection", "the-other-direction"],
 )
 def test_a_record_of_elsewhere_is_not_opened(session, direction):
-    record = Sealing(session, direction).seal(b"first")
-    opened = Sealing(_KEY, b"from the dialer").open(record[:-32], record[-32:])
-    assert opened is None
+    record = RecordTags(session, direction).pack(b"first")
+    assert RecordTags(_KEY, b"from the dialer").unpack(record[:-32], record[-32:]) is None
 
 
 def test_records_are_what_the_page_says():
@@ -241,13 +230,11 @@ def test_records_are_what_the_page_says():
     def keyed(key, text):
         return hmac.digest(key, text, "sha256")
 
-    sealing = Sealing(_KEY, b"from the dialer")
+    tags = RecordTags(_KEY, b"from the dialer")
     for number in range(2):
-        counted = number.to_bytes(8, "big")
-        stream = hashlib.shake_256(keyed(_KEY, b"cipher from the dialer") + counted).digest(5)
-        body = (5).to_bytes(4, "big") + bytes(a ^ b for a, b in zip(b"first", stream, strict=True))
-        tag = keyed(keyed(_KEY, b"tag from the dialer"), counted + body)
-        assert sealing.seal(b"first") == body + tag
+        body = (5).to_bytes(4, "big") + b"first"
+        tag = keyed(keyed(_KEY, b"tag from the dialer"), number.to_bytes(8, "big") + body)
+        assert tags.pack(b"first") == body + tag
 
 
 def test_nothing_more_is_said_to_whoever_has_changed_a_record(channels):
@@ -257,7 +244,7 @@ def test_nothing_more_is_said_to_whoever_has_changed_a_record(channels):
     onward.sendall(record[:-1] + bytes([record[-1] ^ 1]))
     assert received(other.local, 1) == b""
     with suppress(OSError):  # which end of `other` finds out first
-        other.local.sendall(b"a secret")
+        other.local.sendall(b"an answer")
     onward.settimeout(60)
     assert received(onward, 1) == b""
 
@@ -267,6 +254,44 @@ def test_what_one_end_has_sent_is_not_its_own_answer(channels):
     one.local.sendall(b"first")
     tapped.sendall(received(tapped, 4 + 5 + 32))
     assert received(one.local, 100) == b""
+
+
+def test_neither_keys_nor_the_environment_travel_to_a_node(tmp_path):
+    """The test is the node; it reads every byte that the relay sends."""
+    key, nonce = b"n" * 32, b"1" * 32
+    job_key = derive_job_key(key, nonce)
+    environ = os.environ | {"PASSWORD": "hunter22", "HVDTUNE_RANK": "1", "HVDTUNE_KEY_FD": "3"}
+    with (
+        socket.create_server(("127.0.0.1", 0)) as server,
+        sealed_file("common", key) as common_fd,
+        sealed_file("job", job_key) as job_fd,
+    ):
+        names = ("HVDTUNE_RANK", "HVDTUNE_KEY_FD")
+        way = NodeWay(3, *server.getsockname(), common_fd, nonce.hex(), names)
+        command = relay_command("far", (), 60, [job_fd], ["train.py", "--token", "hunter22"], way)
+        with subprocess.Popen(command, env=environ, pass_fds=[common_fd, job_fd]) as relay:
+            connection, _ = server.accept()
+            session = proof.accept(connection, key, proof.RANK, 3, 60)
+            answers = RecordTags(session, b"from the acceptor")
+            hello = frames.MAGIC + frames.frame(frames.HELLO, __version__.encode())
+            connection.sendall(answers.pack(hello))
+            sent = connection.recv(1 << 16)
+            code = (7).to_bytes(4, "big")
+            connection.sendall(answers.pack(frames.frame(frames.EXIT, code)))
+            while more := connection.recv(1 << 16):
+                sent += more
+            connection.close()
+        assert relay.returncode == 7
+    assert b"HVDTUNE_RANK" in sent and nonce in sent
+    assert not [secret for secret in (b"hunter22", key, job_key) if secret in sent]
+
+
+def test_a_job_key_follows_from_the_common_key_and_is_new_each_time():
+    with sealed_file("common", _KEY) as key_fd:
+        made = [new_job_key({"b": NodeWay(1, "b", 1, key_fd)}) for _ in range(2)]
+    assert len({key for key, _ in made}) == 2
+    for key, nonce in made:
+        assert key == derive_job_key(_KEY, bytes.fromhex(nonce)) != _KEY
 
 
 def node(number, size=2, **changes):
@@ -401,20 +426,30 @@ _WORDS = ("-np", "4", "--trials", "3", "train.py", "--lr", "0.1")
     [
         (
             ("-np", "4", "--trials", "3", "train.py", "--lr", "0.2"),
-            "with the command train.py --lr ",
+            "with another command",
         ),
-        (("-np", "4", "--trials", "3", "--", "true"), "with the command true, and the first node"),
-        (("-np", "8", *_WORDS[2:]), "with --num-proc 8, and the first node with --num-proc 4"),
-        ((*_WORDS[:2], *_WORDS[4:]), "without --trials, and the first node with --trials 3"),
-        (("--verbose", *_WORDS), "with --verbose, and the first node without --verbose"),
+        (
+            ("-np", "4", "--trials", "3", "--", "true"),
+            "the first node was started with the command train.py --lr 0.1.",
+        ),
+        (
+            ("-np", "8", *_WORDS[2:]),
+            "with another --num-proc; the first node was started with --num-proc 4.",
+        ),
+        (
+            (*_WORDS[:2], *_WORDS[4:]),
+            "without --trials; the first node was started with --trials 3.",
+        ),
+        (("--verbose", *_WORDS), "with --verbose; the first node was started without --verbose."),
     ],
     ids=["argument", "program", "number", "less", "more"],
 )
 def test_a_node_that_was_asked_for_something_else_is_refused(words, said):
-    facts = NodeFacts("0", 1, "b", 2, "127.0.0.1", 4711, asked(*words))
+    facts = NodeFacts("0", 1, "b", 2, "127.0.0.1", 4711, digests(_KEY, asked(*words)))
+    assert "0.2" not in str(facts) and "true" not in str(facts)
     with pytest.raises(LaunchError) as refused:
-        require_same(facts, asked(*_WORDS))
-    assert str(refused.value).startswith("node 1, b, was started ")
+        require_same(facts, asked(*_WORDS), _KEY)
+    assert str(refused.value).startswith("Node 1 (b) was started ")
     assert said in str(refused.value)
 
 
@@ -529,7 +564,7 @@ def test_the_end_of_the_launcher_ends_the_others(nodes):
     first.send_signal(signal.SIGKILL)
     _, error = second.communicate(timeout=100)
     assert second.returncode == 1
-    assert "the launcher on the first node: " in error
+    assert "The launcher on the first node: " in error
 
 
 @pytest.mark.slow
@@ -554,7 +589,9 @@ while True:
 def test_a_node_that_dies_ends_the_job_and_is_named(nodes):
     first, second = (nodes.start(n, "-np", "2", then=DIES_WITH_ITS_NODE) for n in (0, 1))
     _, error = first.communicate(timeout=100)
-    assert "hvdtune: 127.0.0.3: the connection broke, or the agent there was ended" in error
+    assert (
+        "hvdtune: 127.0.0.3: The connection broke, or the agent on that host was killed." in error
+    )
     assert first.returncode == second.wait(timeout=100) != 0
 
 
@@ -562,9 +599,9 @@ def test_a_node_that_dies_ends_the_job_and_is_named(nodes):
 @pytest.mark.parametrize(
     ("number", "key", "said"),
     [
-        (0, {}, "no word from node 1 of 2 within 1 s"),
+        (0, {}, "Node 1 of 2 did not connect within 1 s"),
         (1, {}, "no word from rank 0 in "),
-        (1, {"HVDTUNE_KEY": "5a" * 32}, "Connection refused; HVDTUNE_RENDEZVOUS_HOST and HVDTUNE_"),
+        (1, {"HVDTUNE_KEY": "5a" * 32}, "Connection refused. HVDTUNE_RENDEZVOUS_HOST and HVDTUNE_"),
     ],
 )
 def test_a_node_that_does_not_come_is_named(nodes, number, key, said):
@@ -591,8 +628,8 @@ def test_two_nodes_of_one_number_are_named_to_all(nodes, numbers, key):
     for process in started:
         _, error = process.communicate(timeout=90)
         assert process.returncode == 1 and error.count("\n") == 1
-        assert f"two processes say that they are node {numbers[-1]} of {len(numbers)}, by " in error
-        assert "by HVDTUNE_NODE and HVDTUNE_NODES: one on " in error
+        assert f"Two processes have the number {numbers[-1]} of {len(numbers)} nodes (" in error
+        assert "(HVDTUNE_NODE and HVDTUNE_NODES): one on " in error
 
 
 @pytest.mark.slow  # as the test of `require_same`
@@ -600,8 +637,8 @@ def test_nodes_that_were_started_differently_run_nothing(nodes):
     first, second = (nodes.start(number, "-np", str(number + 2)) for number in (0, 1))
     (out, error), (_, said) = (each.communicate(timeout=100) for each in (first, second))
     assert (first.returncode, second.returncode, out) == (1, 1, "")
-    assert "node 1, 127.0.0.3, was started with --num-proc 3, and the first node with" in error
-    assert "the launcher on the first node" in said
+    assert "Node 1 (127.0.0.3) was started with another --num-proc; the first node was" in error
+    assert "The launcher on the first node" in said
 
 
 @pytest.mark.slow  # waits for the start timeout
@@ -611,9 +648,9 @@ def test_a_node_with_another_key_says_so(nodes):
         for number, key in enumerate(("5a", "5b"))
     ]
     errors = [process.communicate(timeout=100)[1] for process in started]
-    assert "no word from node 1 of 2 within 2 s" in errors[0]
-    assert "; who connected from 127.0.0." in errors[0] and "has another key: HVDTUNE_" in errors[0]
-    assert "what answers there does not know this node's key" in errors[1]
+    assert "Node 1 of 2 did not connect within 2 s" in errors[0]
+    assert "A process on 127.0.0." in errors[0] and "with another key (HVDTUNE_" in errors[0]
+    assert "the process there has another key" in errors[1]
 
 
 def test_a_port_that_is_taken_is_named(nodes):
@@ -623,5 +660,5 @@ def test_a_port_that_is_taken_is_named(nodes):
         key = {"HVDTUNE_KEY": "5a" * 32, "HVDTUNE_RENDEZVOUS_PORT": port}
         _, error = nodes.start(0, "-np", "2", **key).communicate(timeout=100)
     assert error.count("\n") == 1
-    assert error.startswith("hvdtune: error: the launcher cannot listen at ")
-    assert f"port {port}, where the other nodes look for it: Address already in use" in error
+    assert error.startswith("hvdtune: error: The launcher cannot listen on ")
+    assert f"port {port}, where the other nodes connect: Address already in use" in error

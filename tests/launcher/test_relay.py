@@ -101,14 +101,14 @@ def test_another_host_keeps_its_own_home(relay):
 @pytest.mark.parametrize(
     ("how", "said"),
     [
-        ({"ssh": "#!/bin/sh\nexit 255\n"}, "ssh cannot log in without asking"),
-        ({"ssh": "#!/bin/sh\nexit 127\n"}, f"there is no {sys.executable}"),
-        ({"ssh": "#!/bin/sh\nexit 1\n"}, "is hvdtune installed in the same place there?"),
-        ({"ssh": "#!/bin/sh\necho garbage\n"}, "the rank was not started"),
+        ({"ssh": "#!/bin/sh\nexit 255\n"}, "ssh cannot log in without a prompt"),
+        ({"ssh": "#!/bin/sh\nexit 127\n"}, f"{sys.executable} is missing. "),
+        ({"ssh": "#!/bin/sh\nexit 1\n"}, "Install hvdtune at the same path on this host."),
+        ({"ssh": "#!/bin/sh\necho garbage\n"}, "The rank did not start. "),
         ({"before": 'cd / && rmdir "$OLDPWD"'}, "No such file or direct"),
         (
             {"ssh": "#!/bin/sh\nexec sleep 100\n", "answer_s": 1.0},
-            "no answer through ssh within 1 s (HVDTUNE_START_TIMEOUT_S)\n",
+            "No answer from the agent within 1 s (HVDTUNE_START_TIMEOUT_S).\n",
         ),
         (
             {"command": ("no-such-program",)},
@@ -129,7 +129,7 @@ def test_another_version_there_is_named(relay, tmp_path):
     greeting = tmp_path / "greeting"
     greeting.write_bytes(frames.MAGIC + frame(frames.HELLO, b"0.0.1"))
     done = relay("", ssh=f"#!/bin/sh\ncat '{greeting}'; cat\n")
-    assert f"it has hvdtune 0.0.1, this host has {__version__}" in done.stderr
+    assert f"The host has hvdtune 0.0.1, this host has {__version__}. " in done.stderr
 
 
 # An agent that ends its rank once it has heard that the launcher lives.
@@ -160,7 +160,7 @@ def test_what_comes_for_a_descriptor_that_was_not_sent_is_refused(relay, tmp_pat
     done = relay("", ssh=command, descriptors=(sent,), more_descriptors=(kept,))
     assert (os.pread(sent, 9, 0), os.pread(kept, 9, 0)) == (b"answer", b"")
     assert done.returncode == 1
-    assert f"it writes to descriptor {kept}, which it was not given" in done.stderr
+    assert f"The agent writes to descriptor {kept}, which it does not have." in done.stderr
     os.close(sent)
     os.close(kept)
 
@@ -193,7 +193,7 @@ def test_a_connection_that_breaks_is_said_to(relay):
     ssh = SSH.replace("exec sh -c", "sh -c")
     body = "import os, psutil; psutil.Process(os.getppid()).kill(); input()"
     done = relay(body, ssh=ssh)
-    said = "hvdtune: far: the connection broke, or the agent there was ended"
+    said = "hvdtune: far: The connection broke, or the agent on that host was killed."
     assert done.stderr.splitlines()[-1] == said
 
 

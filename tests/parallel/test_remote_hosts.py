@@ -273,7 +273,7 @@ def test_a_login_that_fails_ends_the_job_with_sshs_words(hosts, launch, tmp_path
     assert code == 1
     assert said in err
     (line,) = (line for line in err.splitlines() if "hvdtune: 10.177.1.2:" in line)
-    assert line.startswith("[1]<stderr>:") and "ssh cannot log in without asking" in line
+    assert line.startswith("[1]<stderr>:") and "ssh cannot log in without a prompt" in line
     assert "[1]<stderr>:Traceback" not in err
 
 

@@ -1,16 +1,19 @@
-"""Who is at the other end of a connection, proved by both before any other byte is read.
+"""The handshake by which both ends of a connection prove that they have the key.
+
+No other byte is read before it.
 
     dialer -> acceptor   purpose [1], its nonce [32]
     acceptor -> dialer   its nonce [32]
     dialer -> acceptor   HMAC(key, "hvdtune node dialer  " | words)
     acceptor -> dialer   HMAC(key, "hvdtune node acceptor" | words)
 
-where the words are the purpose, both nonces and the number [4] of the node that the dialer means:
-all nodes have the same key, and whoever can change packets could lead a connection to another one.
+where the words are the purpose, both nonces and the number [4] of the node that the dialer wants.
+The number is needed because all nodes have the same key: an attacker who changes packets could
+redirect a connection to another node.
 
-The dialer proves first, so one without the key gets a random number and a closed socket. Both ends
-then hold the session key HMAC(key, "hvdtune node session " | words), which is new for each
-connection, even if one end's nonce is not.
+The dialer proves first, so a dialer without the key gets only a random number. Both ends then have
+the session key HMAC(key, "hvdtune node session " | words). It is new for each connection, even if
+one end repeats its nonce.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ _DIALER: Final = b"hvdtune node dialer  "
 _ACCEPTOR: Final = b"hvdtune node acceptor"
 _SESSION: Final = b"hvdtune node session "
 
-# What a connection is for.
+# The purpose of a connection.
 RANK: Final = b"r"
 WORKER: Final = b"w"
 CONTROL: Final = b"c"
@@ -40,22 +43,25 @@ _NODE: Final = struct.Struct(">I")
 
 
 class UnprovedError(LaunchError):
-    """The other end has not proved that it has the key."""
+    """The other end does not have the key."""
 
 
 class CutOffError(LaunchError):
-    """The other end has hung up before anything was proved, perhaps to make room for another."""
+    """The other end closed the connection during the handshake, perhaps for lack of room."""
 
     def __init__(self) -> None:
-        super().__init__("the connection was closed during the handshake")
+        super().__init__("The connection was closed during the handshake.")
 
 
 def dial(
     address: tuple[str, int], key: bytes, purpose: bytes, number: int, timeout_s: float
 ) -> tuple[socket.socket, bytes]:
-    """A proved connection with the node of this number, and its session key.
+    """Return a proved connection with the node of this number, and its session key.
 
-    Raises OSError when nobody answers, LaunchError for another one, CutOffError as it says.
+    Raises:
+        OSError: no answer.
+        CutOffError: the other end closed the connection.
+        LaunchError: the other end has another key or number.
     """
     connection = socket.create_connection(address, timeout=timeout_s)
     try:
@@ -66,7 +72,7 @@ def dial(
         connection.sendall(_prove(key, _DIALER, words))
         answer = _receive(connection, hashlib.sha256().digest_size, deadline_s)
         if not hmac.compare_digest(answer, _prove(key, _ACCEPTOR, words)):
-            raise LaunchError(f"{address[0]} port {address[1]} does not have this job's key")
+            raise LaunchError(f"{address[0]} port {address[1]} does not have this job's key.")
         connection.settimeout(None)
     except (BrokenPipeError, ConnectionResetError):
         connection.close()
@@ -80,10 +86,10 @@ def dial(
 def accept(
     connection: socket.socket, key: bytes, purpose: bytes, number: int, timeout_s: float
 ) -> bytes | None:
-    """The session key; None for an end that hangs up, does not speak so or means something else.
+    """Return the session key; None if the other end hangs up or has another purpose or protocol.
 
-    Raises UnprovedError for one that has not proved that it has the key and means `number`, this
-    node's.
+    Raises UnprovedError if the other end does not prove that it has the key and means this node's
+    `number`.
     """
     deadline_s = time.monotonic() + timeout_s
     try:
@@ -93,9 +99,9 @@ def accept(
         nonce = os.urandom(NONCE_BYTES)
         connection.sendall(nonce)
         words = hello + nonce + _NODE.pack(number)
-        said = _receive(connection, hashlib.sha256().digest_size, deadline_s)
-        if not hmac.compare_digest(said, _prove(key, _DIALER, words)):
-            raise UnprovedError("it has another key")
+        proof = _receive(connection, hashlib.sha256().digest_size, deadline_s)
+        if not hmac.compare_digest(proof, _prove(key, _DIALER, words)):
+            raise UnprovedError("The other end has another key.")
         connection.sendall(_prove(key, _ACCEPTOR, words))
         connection.settimeout(None)
     except (OSError, CutOffError):

@@ -9,7 +9,7 @@
                          Update      the generation is to end at the next commit
                          Probe       nothing: whether its host still takes what is sent
 
-Each is one record of `hvdtune.core.job.sealed`: msgpack that nobody else can read or make.
+Each is msgpack in one authenticated record (`hvdtune.core.job.records`).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from typing import Final
 
 import msgspec
 
-from hvdtune.core.job.sealed import HEAD, RECORD_BYTES, TAG_BYTES, Sealing, directions
+from hvdtune.core.job.records import HEAD, RECORD_BYTES, TAG_BYTES, RecordTags, directions
 from hvdtune.errors import RendezvousError
 
 _READ_BYTES: Final = 1 << 16
@@ -109,7 +109,7 @@ class Messages:
     def __init__(self, connection: socket.socket, session: bytes, *, dialed: bool) -> None:
         own, other = directions(dialed=dialed)
         self._connection = connection
-        self._seal, self._open = Sealing(session, own), Sealing(session, other)
+        self._sent, self._received = RecordTags(session, own), RecordTags(session, other)
         self._decoder = msgspec.msgpack.Decoder(Message)
         self._buffer = bytearray()
         self.is_cut = False
@@ -119,7 +119,7 @@ class Messages:
 
     def send(self, message: Message) -> None:
         """Raises OSError when the other end has hung up."""
-        self._connection.sendall(self._seal.seal(msgspec.msgpack.encode(message)))
+        self._connection.sendall(self._sent.pack(msgspec.msgpack.encode(message)))
 
     def receive(self) -> Message:
         """The next message, however long it takes. Raises RendezvousError when the other end hangs
@@ -170,7 +170,7 @@ class Messages:
             return None
         body, tag = bytes(self._buffer[:body_end]), bytes(self._buffer[body_end:end])
         del self._buffer[:end]
-        data = self._open.open(body, tag)
+        data = self._received.unpack(body, tag)
         if data is None:
             raise RendezvousError("what came is not the other end's")
         try:

@@ -1,6 +1,6 @@
-"""One `hvdtune run` on each node, as a scheduler starts it: the first launches, others serve it.
+"""One `hvdtune run` on each node, started by a scheduler: the first launches, the others serve it.
 
-A node that serves listens like an sshd that admits one launcher only: whoever connects proves that
-it has the key, and is then one end of `hvdtune.launcher.agent`, or of the control connection that
-tells the node when the job is over.
+A serving node listens as sshd does, but for one launcher, which proves that it has the key. Each
+further connection belongs to one `hvdtune.launcher.agent`, except the control connection, which
+reports the end of the job.
 """

@@ -1,4 +1,4 @@
-"""Who may connect: those that prove to have the key, while any number of others try, too."""
+"""Admission of connections that prove they have the key, however many others connect."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ MOST_HALF_OPEN: Final = 64
 
 
 class Admission:
-    """Hands each proved connection and its session key to `admitted`, on a thread of its own.
+    """Passes each proved connection and its session key to `admitted`, on its own thread.
 
-    At most `MOST_HALF_OPEN` connections are there whose other end has not proved itself yet. For a
-    further one the oldest of them is closed; whoever that was may come again.
+    At most `MOST_HALF_OPEN` connections are unproved at a time. A further one replaces the oldest,
+    which may connect again.
 
-    Thread rule: `close` once, by the thread that made it. `_lock` guards `_half_open`, `_is_closed`
-    and `_unproved`.
+    Thread rule: the thread that made it calls `close`, once. `_lock` guards `_half_open`,
+    `_is_closed` and `_unproved`.
     """
 
     def __init__(
@@ -46,12 +46,12 @@ class Admission:
 
     @property
     def unproved(self) -> str:
-        """The address of who last showed that it has another key, "" for none."""
+        """The address of the last process with another key; "" without one."""
         with self._lock:
             return self._unproved
 
     def close(self) -> None:
-        """Closes the listener, and the connections that have proved nothing yet."""
+        """Close the listener and the unproved connections."""
         with self._lock:
             self._is_closed = True
             for connection in self._half_open:
@@ -93,7 +93,7 @@ class Admission:
     def _settle(self, connection: socket.socket) -> bool:
         """Remove it from the half-open connections; return False if it was closed before."""
         with self._lock:
-            # One that has made room has been closed, whatever it has proved meanwhile.
+            # A connection that was replaced is closed, even if it was proved meanwhile.
             is_open = connection in self._half_open and not self._is_closed
             with contextlib.suppress(ValueError):
                 self._half_open.remove(connection)
@@ -101,5 +101,5 @@ class Admission:
 
 
 def _hang_up(connection: socket.socket) -> None:
-    with contextlib.suppress(OSError):  # it has hung up already
+    with contextlib.suppress(OSError):  # the other end has closed it
         connection.shutdown(socket.SHUT_RDWR)

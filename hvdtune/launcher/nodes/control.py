@@ -1,18 +1,21 @@
-"""The connection between the launcher and a node that serves it, apart from those of ranks.
+"""The control connection between the launcher and a node that serves it.
 
-Frames of `hvdtune.launcher.frames`: the node says HELLO with what it has, the launcher says EXIT
-with the exit code of the command when all is over, or REFUSED and why there will be no command.
-Either end that is lost closes it.
+It carries frames of `hvdtune.launcher.frames`: the node sends HELLO with its facts; the launcher
+sends EXIT with the exit code of the job, or REFUSED with the reason why no job will run. It ends
+when either process ends.
 """
 
 from __future__ import annotations
 
+import hashlib
+import hmac
 import socket
+from collections.abc import Mapping
 from typing import Final
 
 import msgspec
 
-from hvdtune.core.job.sealed import SealedChannel
+from hvdtune.core.job.records import RecordChannel
 from hvdtune.errors import LaunchError
 from hvdtune.launcher.frames import REFUSED, Frames, frame
 from hvdtune.launcher.nodes.connections import end_with_host, limit_unanswered
@@ -21,8 +24,16 @@ _READ_BYTES: Final = 1 << 16
 
 
 class NodeFacts(msgspec.Struct, frozen=True):
-    """What a node says of itself: its number, its name for its host, room for how many ranks,
-    where it takes connections for them, and what its user has asked it for, by option."""
+    """Facts that a node sends to the launcher.
+
+    Attributes:
+        number: of the node, from 0.
+        host: the node's name for its host.
+        slots: the maximum number of ranks there.
+        address: where the node accepts relays.
+        port: where the node accepts relays.
+        asked: see `digests`.
+    """
 
     version: str
     number: int
@@ -33,24 +44,34 @@ class NodeFacts(msgspec.Struct, frozen=True):
     asked: dict[str, str]
 
 
+def digests(key: bytes, asked: Mapping[str, str]) -> dict[str, str]:
+    """Return a keyed digest of each option's value, which may be secret."""
+    return {
+        name: hmac.new(
+            key, f"{name}={value}".encode(errors="surrogateescape"), hashlib.sha256
+        ).hexdigest()
+        for name, value in asked.items()
+    }
+
+
 class ControlConnection:
-    """One end of it, of a proved connection. Used from one thread."""
+    """One end of the connection. Used from one thread."""
 
     def __init__(self, connection: socket.socket, session: bytes, *, dialed: bool) -> None:
         end_with_host(connection)
         limit_unanswered(connection)
-        self._channel = SealedChannel(connection, session, dialed=dialed)
+        self._channel = RecordChannel(connection, session, dialed=dialed)
         self._reader = Frames()
 
     def send(self, kind: bytes, payload: bytes) -> None:
-        """Raises OSError when the other end has gone."""
+        """Send a frame. Raises OSError if the connection has ended."""
         self._channel.local.sendall(frame(kind, payload))
 
     def receive(self, kind: bytes, timeout_s: float | None) -> bytes:
-        """The payload of the next frame, which is of this kind.
+        """Return the payload of the next frame, which must be of this kind.
 
-        Raises LaunchError when the other end has gone, refuses this one, says something else or
-        nothing in time.
+        Raises LaunchError for a refusal, another kind of frame, a timeout, or a connection that
+        has ended.
         """
         self._channel.local.settimeout(timeout_s)
         try:
@@ -59,12 +80,12 @@ class ControlConnection:
                     if came == REFUSED:
                         raise LaunchError(payload.decode())
                     if came != kind:
-                        raise LaunchError("it does not speak as hvdtune does")
+                        raise LaunchError("it sent an unexpected message.")
                     return payload
         except OSError as error:
-            raise LaunchError(f"the connection broke: {error.strerror or error}") from None
-        raise LaunchError("it has gone")
+            raise LaunchError(f"the connection broke ({error.strerror or error}).") from None
+        raise LaunchError("it has exited.")
 
     def close(self) -> None:
-        """Hangs up when what was sent has left."""
+        """Close the connection after the last frame was sent."""
         self._channel.close()

@@ -1,4 +1,4 @@
-"""The launcher's end: the nodes that a scheduler has started beside it, and their farewell."""
+"""The launcher on the first node: it gathers the other nodes that a scheduler has started."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from hvdtune.errors import LaunchError
 from hvdtune.launcher import frames
 from hvdtune.launcher.hosts import Host, first_spellings, is_local
 from hvdtune.launcher.nodes.admission import Admission
-from hvdtune.launcher.nodes.control import ControlConnection, NodeFacts
+from hvdtune.launcher.nodes.control import ControlConnection, NodeFacts, digests
 from hvdtune.launcher.nodes.serving import PART
 from hvdtune.launcher.nodes.way import NodeWay
 from hvdtune.launcher.spawn import sealed_file
 from hvdtune.plural import counted
 
 _HELLO_S: Final = 5.0
-# Another launcher of this job answers in a round trip; another program may say nothing.
+# Limit for the answer of another launcher of this job; another program may not answer.
 _TWIN_S: Final = 2.0
 # A connection and its session key.
 _Proved = tuple[socket.socket, bytes]
@@ -37,10 +37,12 @@ _Found = tuple[NodeFacts, ControlConnection]
 
 @dataclass
 class Nodes:
-    """The nodes of a command, the launcher's own first.
+    """The nodes of a job.
 
-    `ways` has one for each other host. Set `exit_code` before the block ends: it is what the other
-    nodes exit with.
+    Attributes:
+        hosts: the launcher's own first.
+        ways: how each other host is reached.
+        exit_code: of all nodes; set it before the block ends.
     """
 
     hosts: tuple[Host, ...]
@@ -52,22 +54,23 @@ class Nodes:
 def gathered(
     point: MeetingPoint, chosen: str, slots: int, timeout_s: float, asked: Mapping[str, str]
 ) -> Iterator[Nodes]:
-    """All nodes, while the block runs.
+    """Connect to all nodes while the block runs.
 
     Args:
-        chosen: the address of this host's that the user has chosen, "" for none.
-        slots: of this node.
-        asked: what has to be the same on all nodes, by option.
+        chosen: the address that the user chose for this host; "" for the default.
+        slots: the slots of this node.
+        asked: the options that must be equal on all nodes.
 
-    Raises LaunchError when a node does not come within the timeout, was asked for something else,
-    or has the number of another.
+    Raises:
+        LaunchError: a node does not connect within the timeout, has other options, or has the
+            number of another node.
     """
     how = meeting.opening(point, chosen, 0, PART)
     own = point.place.host
     own = own if is_local(own) else socket.gethostname()
     itself = NodeFacts(__version__, proof.FIRST, own, slots, how.bind_host, how.port, dict(asked))
     with contextlib.ExitStack() as stack:
-        found = _meet(_Roll(point.place, itself, stack), how, timeout_s)
+        found = _meet(_Roll(point.place, itself, how.key, stack), how, timeout_s)
         key_fd = stack.enter_context(sealed_file("hvdtune-node-key", how.key))
         hosts = [Host(own, slots)]
         ways: dict[str, NodeWay] = {}
@@ -84,24 +87,32 @@ def gathered(
         finally:
             farewell = nodes.exit_code.to_bytes(4, "big", signed=True)
             for _, control in found:
-                with contextlib.suppress(OSError):  # it has gone
+                with contextlib.suppress(OSError):  # the node has exited
                     control.send(frames.EXIT, farewell)
 
 
-def require_same(facts: NodeFacts, asked: Mapping[str, str]) -> None:
-    """Raises LaunchError where a node was asked for something else than this one."""
-    for what in sorted({*asked, *facts.asked}):
-        theirs, ours = (each.get(what) for each in (facts.asked, asked))
-        if theirs != ours:
-            raise LaunchError(
-                f"node {facts.number}, {facts.host}, was started {_with(what, theirs)}, and the "
-                f"first node {_with(what, ours)}: start `hvdtune run` with the same words and "
-                "variables on all nodes"
+def require_same(facts: NodeFacts, asked: Mapping[str, str], key: bytes) -> None:
+    """Raise LaunchError if a node has other options than this one.
+
+    Args:
+        key: of the digests that the node has sent.
+    """
+    own = digests(key, asked)
+    for what in sorted({*own, *facts.asked}):
+        if facts.asked.get(what) != own.get(what):
+            theirs = (
+                f"without {what}"
+                if what not in facts.asked
+                else f"with another {what.removeprefix('the ')}"
             )
-
-
-def _with(what: str, value: str | None) -> str:
-    return f"without {what}" if value is None else f"with {what} {value}".rstrip()
+            ours = f"with {what} {asked[what]}".rstrip() if what in asked else f"without {what}"
+            if what not in asked:
+                theirs = f"with {what}"
+            raise LaunchError(
+                f"Node {facts.number} ({facts.host}) was started {theirs}; the first node was "
+                f"started {ours}. Start `hvdtune run` with the same words and variables on all "
+                "nodes."
+            )
 
 
 def _is_known(name: str) -> bool:
@@ -116,20 +127,20 @@ def _listener(host: str, port: int, family: socket.AddressFamily) -> socket.sock
         return socket.create_server((host, port), family=family, backlog=128)
     except OSError as error:
         raise LaunchError(
-            f"the launcher cannot listen at {host} port {port}, where the other nodes look for it: "
-            f"{error.strerror}; HVDTUNE_RENDEZVOUS_PORT, the same on all nodes, names another port"
+            f"The launcher cannot listen on {host} port {port}, where the other nodes connect: "
+            f"{error.strerror}. Set HVDTUNE_RENDEZVOUS_PORT to another port on all nodes."
         ) from None
 
 
 class _Roll:
-    """The nodes that have come, by their numbers. Their connections end with the stack."""
+    """The nodes that have connected, by their numbers. Their connections end with the stack."""
 
-    def __init__(self, place: ToldPlace, itself: NodeFacts, stack: contextlib.ExitStack) -> None:
+    def __init__(
+        self, place: ToldPlace, itself: NodeFacts, key: bytes, stack: contextlib.ExitStack
+    ) -> None:
         self.itself, self.size = itself, place.size or 1
-        self._told_by, self._stack = place.told_by, stack
-        self.told = (
-            f"{place.title} says that there are {counted(self.size, 'node')}, by {place.told_by}"
-        )
+        self._told_by, self._key, self._stack = place.told_by, key, stack
+        self.source = f"{place.title} set {counted(self.size, 'node')} by {place.told_by}"
         self._controls: list[ControlConnection] = []
         self._found: dict[int, _Found] = {}
 
@@ -141,7 +152,7 @@ class _Roll:
         return [self._found[number] for number in sorted(self._found)]
 
     def add(self, proved: _Proved) -> None:
-        """Raises LaunchError for one that cannot be a node of this command."""
+        """Add a connection. Raises LaunchError if it cannot be a node of this job."""
         control = ControlConnection(*proved, dialed=False)
         self._stack.callback(control.close)
         self._controls.append(control)
@@ -149,28 +160,29 @@ class _Roll:
         number = facts.number
         if number >= self.size:
             raise LaunchError(
-                f"node {number}, {facts.host}, is none of {counted(self.size, 'node')}, by "
-                f"{self._told_by}: tell all nodes the same number of nodes, and number them from 0"
+                f"Node {number} ({facts.host}) is out of range: {self._told_by} set "
+                f"{counted(self.size, 'node')}, numbered 0 to {self.size - 1}. Set the same number "
+                "of nodes on all of them."
             )
         if number in (proof.FIRST, *self._found):
             other = self._found[number][0] if number in self._found else self.itself
             raise LaunchError(
-                f"two processes say that they are node {number} of {self.size}, by "
-                f"{self._told_by}: one on {other.host} and one on {facts.host}; give each "
-                "node a number of its own"
+                f"Two processes have the number {number} of {counted(self.size, 'node')} "
+                f"({self._told_by}): one on {other.host} and one on {facts.host}. Give each node "
+                "its own number."
             )
-        require_same(facts, self.itself.asked)
+        require_same(facts, self.itself.asked, self._key)
         self._found[number] = facts, control
 
     def refuse(self, why: str) -> None:
-        """Tells all that have come."""
+        """Send the reason to all nodes that have connected."""
         for control in self._controls:
-            with contextlib.suppress(OSError):  # it has gone
+            with contextlib.suppress(OSError):  # the node has exited
                 control.send(frames.REFUSED, why.encode())
 
 
 def _meet(roll: _Roll, how: meeting.Opening, timeout_s: float) -> list[_Found]:
-    """The other nodes, in the order of their numbers."""
+    """Return the other nodes, in the order of their numbers."""
     family = socket.AF_INET6 if ":" in how.bind_host else socket.AF_INET
     try:
         listener = _listener(how.bind_host, how.port, family)
@@ -186,13 +198,13 @@ def _meet(roll: _Roll, how: meeting.Opening, timeout_s: float) -> list[_Found]:
     try:
         with contextlib.closing(admission), how.offered(f"{where}:{port}"):
             _await_nodes(roll, came, admission, timeout_s, f"{where}:{port}{_found_by(how)}")
-        while not came.empty():  # in the moment before the door was closed
+        while not came.empty():  # in the moment before the listener was closed
             roll.add(came.get())
     except OfferedError as first:
         key = how.key if how.is_key_known else first.offer.key
         said = _said_to_a_second(parse.endpoint(first.offer.address), key, roll.itself)
         raise LaunchError(
-            said or f"another process of this job listens at {first.offer.address} already"
+            said or f"Another process of this job already listens on {first.offer.address}."
         ) from None
     except LaunchError as error:
         roll.refuse(str(error))
@@ -201,22 +213,23 @@ def _meet(roll: _Roll, how: meeting.Opening, timeout_s: float) -> list[_Found]:
 
 
 def _said_to_a_second(address: tuple[str, int], key: bytes, itself: NodeFacts) -> str:
-    """What the first node says, as which this one came, too; "" where none is at this address."""
+    """Return the error of the first node if this process has the same number; "" without one."""
     try:
         proved = proof.dial(address, key, proof.CONTROL, proof.FIRST, _TWIN_S)
     except (OSError, LaunchError):
         return ""
     with contextlib.closing(ControlConnection(*proved, dialed=True)) as control:
         try:
-            control.send(frames.HELLO, msgspec.msgpack.encode(itself))
+            facts = msgspec.structs.replace(itself, asked=digests(key, itself.asked))
+            control.send(frames.HELLO, msgspec.msgpack.encode(facts))
             control.receive(frames.EXIT, _HELLO_S)
         except (OSError, LaunchError) as error:
-            return f"the launcher on the first node: {error}"
+            return f"The launcher on the first node: {error}"
     return ""
 
 
 def _found_by(how: meeting.Opening) -> str:
-    return f", as {how.file.path} says" if how.file is not None else ""
+    return f", from {how.file.path}" if how.file is not None else ""
 
 
 def _await_nodes(
@@ -226,7 +239,7 @@ def _await_nodes(
     timeout_s: float,
     where: str,
 ) -> None:
-    """Returns when all are there. `where` this node listens is for the message."""
+    """Return when all nodes have connected. `where` is this node's address for the message."""
     deadline_s = time.monotonic() + timeout_s
     while roll.missing:
         try:
@@ -234,26 +247,26 @@ def _await_nodes(
         except queue.Empty:
             missing = ", ".join(map(str, roll.missing))
             other = admission.unproved
-            why = f"; who connected from {other} has another key: {meeting.SAME_KEY}"
+            why = f" A process on {other} connected with another key ({meeting.SAME_KEY})."
             raise LaunchError(
-                f"no word from node {missing} of {roll.size} within {timeout_s:g} s "
-                f"(--start-timeout); this node listens at {where}{why if other else ''} "
-                f"({roll.told}; {meeting.ALONE})"
+                f"Node {missing} of {roll.size} did not connect within {timeout_s:g} s "
+                f"(--start-timeout). This node listens on {where}; {roll.source}."
+                f"{why if other else ''} To run this process alone, set HVDTUNE_STARTED_BY=none."
             ) from None
         roll.add(proved)
 
 
 def _facts(control: ControlConnection) -> NodeFacts:
     try:
-        told = msgspec.msgpack.decode(control.receive(frames.HELLO, _HELLO_S), type=NodeFacts)
+        facts = msgspec.msgpack.decode(control.receive(frames.HELLO, _HELLO_S), type=NodeFacts)
     except msgspec.MsgspecError as error:
         raise LaunchError(
-            f"a node says something else than hvdtune {__version__} does ({error}): install the "
-            "same version on all of them"
+            f"A node uses an incompatible version ({error}). Install hvdtune {__version__} on "
+            "every node."
         ) from None
-    if told.version != __version__:
+    if facts.version != __version__:
         raise LaunchError(
-            f"node {told.number}, {told.host}, has hvdtune {told.version}, this one has "
-            f"{__version__}: install the same"
+            f"Node {facts.number} ({facts.host}) has hvdtune {facts.version}, this one has "
+            f"{__version__}. Install the same version on both."
         )
-    return told
+    return facts

@@ -1,4 +1,4 @@
-"""A node that serves the launcher on the first one: ranks run here as the launcher says."""
+"""A node that serves the launcher on the first node: it runs ranks for that launcher."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Final
 
 import msgspec
@@ -17,33 +17,41 @@ from hvdtune import __version__, parse
 from hvdtune.core.config.meeting_point import MeetingPoint
 from hvdtune.core.job import meeting, proof, route
 from hvdtune.core.job.child_command import module_command
-from hvdtune.core.job.sealed import SealedChannel
+from hvdtune.core.job.records import RecordChannel
 from hvdtune.errors import LaunchError
 from hvdtune.launcher import frames
 from hvdtune.launcher.nodes.admission import Admission
 from hvdtune.launcher.nodes.connections import end_with_host
-from hvdtune.launcher.nodes.control import ControlConnection, NodeFacts
+from hvdtune.launcher.nodes.control import ControlConnection, NodeFacts, digests
+from hvdtune.launcher.spawn import sealed_file
 
 PART: Final = "/nodes"
 _HANDSHAKE_S: Final = 5.0
 _RETRY_S: Final = 0.2
-# What the agents have left to say when the launcher has gone, or said that all is over.
+# How long agents may still send data after the launcher's end.
 _LAST_S: Final = 10.0
 
 
 def serve(
-    point: MeetingPoint, chosen: str, slots: int, timeout_s: float, asked: Mapping[str, str]
+    point: MeetingPoint,
+    chosen: str,
+    slots: int,
+    timeout_s: float,
+    asked: Mapping[str, str],
+    command: Sequence[str],
 ) -> int:
-    """Serves until the launcher says that the command is over; returns its exit code.
+    """Serve until the launcher's job has ended; return its exit code.
 
     Args:
-        chosen: the address of this host's that the user has chosen, "" for none.
-        asked: what has to be the same on all nodes, by option; the launcher compares it.
+        chosen: the address that the user chose for this host; "" for the default.
+        asked: the options that must be equal on all nodes; the launcher compares their digests.
+        command: the argument vector of a rank.
 
-    Raises LaunchError when the launcher does not come within the timeout, or is lost.
+    Raises:
+        LaunchError: the launcher does not answer within the timeout, or its connection ends.
     """
-    # The launcher has it, too, and ends the ranks; what they and it say comes through here.
-    # A handler, since what is ignored is ignored by the ranks, too.
+    # The launcher gets SIGTERM, too, and ends the ranks. A handler, because ranks would inherit
+    # an ignored signal.
     signal.signal(signal.SIGTERM, lambda number, frame: None)
     where, key = meeting.find_leader(point, chosen, 0, timeout_s, PART)
     leader = parse.endpoint(where)
@@ -51,16 +59,17 @@ def serve(
         leader[0] if route.is_loopback(leader[0]) else route.address_for_peers(leader[0])
     )
     number = point.place.rank or 0
-    with contextlib.closing(_Agents(address, key, number)) as agents:
+    with contextlib.closing(_Agents(address, key, number, command)) as agents:
         control = _connected(leader, key, timeout_s, meeting.ELSEWHERE if point.is_by_port else "")
         with contextlib.closing(control):
             host = point.place.host or socket.gethostname()
-            facts = NodeFacts(__version__, number, host, slots, address, agents.port, dict(asked))
+            same = digests(key, asked)
+            facts = NodeFacts(__version__, number, host, slots, address, agents.port, same)
             try:
                 control.send(frames.HELLO, msgspec.msgpack.encode(facts))
                 return int.from_bytes(control.receive(frames.EXIT, None), "big", signed=True)
             except (LaunchError, OSError) as error:
-                raise LaunchError(f"the launcher on the first node: {error}") from None
+                raise LaunchError(f"The launcher on the first node: {error}") from None
 
 
 def _connected(
@@ -75,25 +84,26 @@ def _connected(
         except (OSError, LaunchError) as error:
             refused = refused or isinstance(error, LaunchError)
             if time.monotonic() > deadline_s:
-                # Afterwards there may be nobody any more, which says less.
-                unknown = f"what answers there does not know this node's key: {meeting.SAME_KEY}"
+                # An earlier refusal is more specific than a later "connection refused".
+                unknown = f"the process there has another key ({meeting.SAME_KEY})"
                 why = unknown if refused else getattr(error, "strerror", None) or error
                 raise LaunchError(
-                    f"no connection with the launcher on the first node, {leader[0]} port "
-                    f"{leader[1]}, within {timeout_s:g} s (--start-timeout): {why}"
-                    + (advice and f"; {advice}")
+                    f"Cannot connect to the launcher on the first node ({leader[0]} port "
+                    f"{leader[1]}) within {timeout_s:g} s (--start-timeout): {why}."
+                    + (advice and f" {advice}.")
                 ) from None
         time.sleep(_RETRY_S)
 
 
 class _Agents:
-    """Listens for ranks and starts an agent for each. `close` waits for their ends, or ends them.
+    """Listens for relays and starts an agent for each. `close` waits for the agents or kills them.
 
-    Thread rule: `close` once, by the thread that made it. `_lock` guards `_running` and
+    Thread rule: the thread that made it calls `close`, once. `_lock` guards `_running` and
     `_is_closed`.
     """
 
-    def __init__(self, address: str, key: bytes, number: int) -> None:
+    def __init__(self, address: str, key: bytes, number: int, command: Sequence[str]) -> None:
+        self._key, self._command = key, command
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         listener = socket.create_server((address, 0), family=family, backlog=128)
         self.port = int(listener.getsockname()[1])
@@ -116,14 +126,23 @@ class _Agents:
                 agent.wait()
 
     def _start(self, connection: socket.socket, session: bytes) -> None:
-        """Starts an agent, on a thread of its own that waits for the agent's end."""
+        """Start an agent and wait for its end; runs on its own thread."""
         end_with_host(connection)
-        with contextlib.closing(SealedChannel(connection, session, dialed=False)) as channel:
-            with channel.local as end, self._lock:
+        with contextlib.closing(RecordChannel(connection, session, dialed=False)) as channel:
+            with (
+                channel.local as end,
+                sealed_file("hvdtune-node-key", self._key) as key_fd,
+                self._lock,
+            ):
                 if self._is_closed:
                     return
-                command = module_command("hvdtune.launcher.agent")
-                agent = subprocess.Popen(command, stdin=end.fileno(), stdout=end.fileno())
+                words = (str(key_fd), *self._command)
+                agent = subprocess.Popen(
+                    [*module_command("hvdtune.launcher.agent"), *words],
+                    stdin=end.fileno(),
+                    stdout=end.fileno(),
+                    pass_fds=[key_fd],
+                )
                 self._running.append(agent)
             agent.wait()
             with self._lock:

@@ -1,4 +1,4 @@
-"""How many ranks a host is to have where nobody has said it to the launcher."""
+"""Number of ranks of a host if the user did not set it."""
 
 from __future__ import annotations
 
@@ -17,21 +17,21 @@ _GPUS: Final = ("SLURM_GPUS_ON_NODE", "SM_NUM_GPUS")
 
 
 def slots_of_node(environ: Mapping[str, str] | None = None) -> int:
-    """How many ranks this host is to have, as its scheduler says by GPUs or processes; else 1.
+    """Return the number of GPUs or processes that the scheduler gave this host; else 1.
 
-    Raises UsageError for a number of processes that torchrun would not take either.
+    Raises UsageError for a number of processes that torchrun would refuse, too.
     """
     env = own_environ(environ)
     if env.get(_PROCESSES):
         return _as_torchrun_counts(env)
-    told = (env.get(name, "") for name in _GPUS)
-    return next((int(text) for text in told if text.isdigit() and int(text) > 0), 1)
+    given = (env.get(name, "") for name in _GPUS)
+    return next((int(text) for text in given if text.isdigit() and int(text) > 0), 1)
 
 
 def slots_of_lone_node(environ: Mapping[str, str] | None = None) -> int | None:
-    """`slots_of_node` where a platform has started this process on the only host of a job.
+    """Return `slots_of_node` if a platform started this process on the only host of a job.
 
-    None where it has not. Raises UsageError as `slots_of_node` does.
+    None otherwise. Raises UsageError as `slots_of_node` does.
     """
     env = own_environ(environ)
     place = recognise(env, forming=True)
@@ -40,17 +40,18 @@ def slots_of_lone_node(environ: Mapping[str, str] | None = None) -> int | None:
 
 
 def _as_torchrun_counts(env: Mapping[str, str]) -> int:
-    """A number, `cpu`, `gpu`, or `auto` for GPUs where there are any and processors elsewhere."""
+    """Return the number for a number, `cpu`, `gpu`, or `auto` (GPUs, else processors)."""
     asked = env[_PROCESSES]
     if asked == "cpu":
         return usable_processors()
     if asked in ("auto", "gpu"):
         gpus = len(nccl.report(env.get("HVDTUNE_CUDA_LIBRARY", ""), "").get("gpus", ()))
         if asked == "gpu" and not gpus:
-            raise UsageError(f"{_PROCESSES}=gpu, but this host has no GPU that CUDA's driver sees")
+            raise UsageError(f"{_PROCESSES}=gpu, but CUDA's driver finds no GPU on this host.")
         return gpus or usable_processors()
     if not asked.isdigit() or not (count := whole_of(env, (_PROCESSES,))):
         raise UsageError(
-            f"{_PROCESSES}={asked} is not a number of processes from 1 on, auto, cpu or gpu"
+            f"{_PROCESSES}={asked} is invalid. Set a number of processes (1 or more), auto, cpu or "
+            "gpu."
         )
     return count
