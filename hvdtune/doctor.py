@@ -142,9 +142,9 @@ def _launcher() -> list[Finding]:
     if place is None or place.rank is None or (refusal and place.size is None):
         if refusal:
             return [dataclasses.replace(refused[0], name=_STARTED_BY)]
-        alone = "no launcher: hvd.init() is alone here"
+        alone = "no launcher: hvd.init() starts a job of one rank"
         return [Finding("machine", _STARTED_BY, "ok", alone)]
-    detail = f"{place.title}: rank {place.rank} of {place.size or 'as many as MPI says'}"
+    detail = f"{place.title}: rank {place.rank} of {place.size or 'a number that MPI provides'}"
     if place.local_rank is not None:
         detail += f", {place.local_rank} of its host"
     started = Finding("machine", _STARTED_BY, "ok", detail)
@@ -255,7 +255,7 @@ def _mpi_plugin() -> Finding:
         if plugin := plugins.get(mpi_library.abi_of(library)):
             return Finding("library", "MPI plugin", "ok", str(plugin))
     if plugins and not libraries:
-        detail = f"for {', '.join(sorted(plugins))}, of which this machine has none"
+        detail = f"for {', '.join(sorted(plugins))}, but this machine has no such MPI"
         return Finding("library", "MPI plugin", "ok", detail)
     advice = (
         "only needed for MPI to say who the ranks are, or to carry their data: hvdtune build mpi; "

@@ -97,7 +97,7 @@ def switch(text: str) -> bool:
 
 def one_of(choices: Sequence[str], text: str) -> str:
     if text.lower() not in choices:
-        raise ValueError(f"is none of {', '.join(choices)}")
+        raise ValueError(f"is not one of {', '.join(choices)}")
     return text.lower()
 
 

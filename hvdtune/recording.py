@@ -78,7 +78,7 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
     """
     runtime.native()
     if _current is not None and _current.generation == runtime.generation():
-        raise UsageError(f"the timeline {_current.target} is being recorded; stop it first")
+        raise UsageError(f"The timeline {_current.target} is being recorded. Stop it first.")
     target = Path(file_path).absolute()
     if target.is_dir():
         raise UsageError(f"start_timeline({str(file_path)!r}): this is a directory")

@@ -46,10 +46,10 @@ def require(what: str, otherwise: str = "") -> None:
     if not lacking:
         return
     some = ", ".join(lacking[:_NAMED]) + (", ..." if len(lacking) > _NAMED else "")
-    elsewhere = f", or name a Python that has it with {otherwise}" if otherwise else ""
+    elsewhere = f", or set a Python that has it with {otherwise}" if otherwise else ""
     raise HvdtuneError(
-        f"{what} needs the workbench, of which {some} {'is' if len(lacking) == 1 else 'are'} not "
-        f"installed here: pip install 'hvdtune[workbench]'{elsewhere}"
+        f"{what} needs the workbench, but {some} {'is' if len(lacking) == 1 else 'are'} missing. "
+        f"Run pip install 'hvdtune[workbench]'{elsewhere}."
     )
 
 
@@ -68,19 +68,19 @@ def checked_python(python: Path, named: str) -> str:
     except OSError as error:
         raise UsageError(f"{named}: {error.strerror}") from None
     except subprocess.TimeoutExpired:
-        raise UsageError(f"{named}: it does not answer within {_ANSWER_S:g} s") from None
-    wanted = f"pip install 'hvdtune[workbench]=={hvdtune.__version__}' there"
+        raise UsageError(f"{named}: no answer within {_ANSWER_S:g} s.") from None
+    wanted = f"Run pip install 'hvdtune[workbench]=={hvdtune.__version__}' there."
     if done.returncode:
-        said = done.stderr.strip().splitlines()[-1:] or [f"it exits with {done.returncode}"]
-        raise UsageError(f"{named}: hvdtune cannot be imported by it ({said[0]}): {wanted}")
+        last = done.stderr.strip().splitlines()[-1:] or [f"exit code {done.returncode}"]
+        raise UsageError(f"{named} cannot import hvdtune ({last[0]}). {wanted}")
     try:
         version, lacking = json.loads(done.stdout)
     except ValueError:  # a wrapper may print something, too
-        raise UsageError(f"{named}: it does not answer as Python does, or prints more") from None
+        raise UsageError(f"{named} is not a Python, or prints other text.") from None
     if version != hvdtune.__version__:
-        raise UsageError(f"{named}: it has hvdtune {version}, not {hvdtune.__version__}: {wanted}")
+        raise UsageError(f"{named} has hvdtune {version}, not {hvdtune.__version__}. {wanted}")
     if lacking:
-        raise UsageError(f"{named}: it has no {', '.join(lacking)}: {wanted}")
+        raise UsageError(f"{named} lacks {', '.join(lacking)}. {wanted}")
     return program
 
 
@@ -88,7 +88,7 @@ def program_of(python: Path, named: str) -> str:
     """The path of a program. Raises UsageError with the words of `named` where there is none."""
     program = shutil.which(python)
     if program is None:
-        raise UsageError(f"{named}: there is no such program")
+        raise UsageError(f"{named}: no such program.")
     return program
 
 
@@ -109,8 +109,8 @@ def keep_recordings(
     cycles = " --mark-cycles" if mark_cycles else ""
     make = f"export --format horovod{cycles}" if horovod else "merge"
     return (
-        f"the ranks' recordings are in {folder}; where the workbench is installed "
-        f"(pip install 'hvdtune[workbench]'), this makes one trace of them: "
+        f"The ranks' recordings are in {folder}. With the workbench installed "
+        f"(pip install 'hvdtune[workbench]'), merge them into one trace: "
         f"hvdtune timeline {make} {folder} -o {target}"
     )
 

@@ -142,10 +142,10 @@ def _port(text: str) -> int:
 
 _ELASTIC: Final = "an elastic job is started by `hvdtune run --min-np`, not by Horovod's launcher"
 _OF_A_PLACE: Final = (
-    "hvdtune's ranks do not find each other by it; start them with `hvdtune run`, mpirun, srun, "
-    "torchrun or another launcher of docs/schedulers.md, not with Horovod's own or by hand"
+    "hvdtune does not use it for the rendezvous; start the ranks with `hvdtune run`, mpirun, srun, "
+    "torchrun or another launcher of docs/schedulers.md"
 )
-_TOLD: Final = "the rank's place, as the launcher tells it"
+_TOLD: Final = "the rank's place, set by the launcher"
 _TUNER: Final = "the tuner works from the launcher: use `hvdtune run --autotune`"
 _NO_NCCL: Final = "NCCL is found when init runs, and nothing is compiled against it"
 _ONE_STREAM: Final = "all of a rank's communicators of NCCL share one stream"

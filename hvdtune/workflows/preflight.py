@@ -99,9 +99,8 @@ def preflight(request: PreflightRequest) -> PreflightReport:
     if not request.hosts:
         if (point := node_meeting()) is not None:
             raise UsageError(
-                f"{point.place.title} says that this is one of {point.place.size} hosts, by "
-                f"{point.place.told_by}, and not how to reach the others: name all of them with -H "
-                "HOST:SLOTS,HOST:SLOTS"
+                f"{point.place.title} reports {point.place.size} hosts ({point.place.told_by}), "
+                "but not how to reach the others. List all of them with -H HOST:SLOTS,HOST:SLOTS."
             )
         allocation = read_allocation(own_environ())
     hosts = request.hosts or (allocation.hosts if allocation else this_host(1))

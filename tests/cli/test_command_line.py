@@ -140,9 +140,9 @@ def test_a_missing_dashboard_is_one_line(capsys, monkeypatch, tmp_path):
     code, _, err = _run(capsys, "timeline", "view", str(tmp_path))
     assert code == 1
     assert err == (
-        "hvdtune: error: `hvdtune timeline view` needs the workbench, of which dash is not "
-        "installed here: pip install 'hvdtune[workbench]', or name a Python that has it with "
-        "HVDTUNE_WORKBENCH_PYTHON\n"
+        "hvdtune: error: `hvdtune timeline view` needs the workbench, but dash is missing. Run pip "
+        "install 'hvdtune[workbench]', or set a Python that has it with "
+        "HVDTUNE_WORKBENCH_PYTHON.\n"
     )
 
 

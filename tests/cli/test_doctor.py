@@ -102,10 +102,10 @@ _SRUN = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_NTASKS": "4", "SLURM_
 @pytest.mark.parametrize(
     ("environ", "told"),
     [
-        ({}, "no launcher: hvd.init() is alone here"),
+        ({}, "no launcher: hvd.init() starts a job of one rank"),
         (_SRUN, "srun: rank 1 of 4, 1 of its host"),
         (_SRUN | {"FLUX_TASK_RANK": "0", "FLUX_JOB_SIZE": "9"}, "`flux run`: rank 0 of 9"),
-        ({"PMIX_RANK": "1"}, "a launcher that speaks PMIx: rank 1 of as many as MPI says"),
+        ({"PMIX_RANK": "1"}, "a launcher that speaks PMIx: rank 1 of a number that MPI provides"),
         (_SRUN | {"JSM_NAMESPACE_RANK": "2"}, ""),
     ],
 )
@@ -217,7 +217,7 @@ def test_a_compiler_that_does_not_answer_is_shown_as_such(monkeypatch, tmp_path)
     ("libraries", "plugins", "state", "said"),
     [
         (["/l/libmpi.so.12"], ["libmpi.so.12", "libmpi.so.40"], "ok", "/p/libmpi.so.12"),
-        ([], ["libmpi.so.12", "libmpi.so.40"], "ok", "for libmpi.so.12, libmpi.so.40, of which"),
+        ([], ["libmpi.so.12", "libmpi.so.40"], "ok", "for libmpi.so.12, libmpi.so.40, but"),
         (["/l/libmpi.so.40"], ["libmpi.so.12"], "absent", "jobs that mpirun starts need none"),
         ([], [], "absent", "hvdtune build mpi; jobs that mpirun starts need none"),
     ],
@@ -237,7 +237,7 @@ def test_a_plugin_is_only_missed_where_it_could_be_used(
     ("python", "state", "said"),
     [
         (sys.executable, "ok", f"that of {sys.executable}: HVDTUNE_WORKBENCH_PYTHON="),
-        ("/proc/absent", "absent", "WORKBENCH_PYTHON=/proc/absent: there is no such program"),
+        ("/proc/absent", "absent", "WORKBENCH_PYTHON=/proc/absent: no such program"),
         ("", "ok", "optuna "),
     ],
     ids=["named", "wrong", "here"],

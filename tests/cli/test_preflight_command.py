@@ -108,10 +108,7 @@ def test_the_port_where_ranks_shall_meet_is_tried(call, monkeypatch, port, liste
     said = [problem["seen"] for problem in document["problems"] if problem["severity"] == "fail"]
     assert (
         said
-        == [
-            f"port {number}, which HVDTUNE_RENDEZVOUS_PORT names, cannot be listened at (Address "
-            "already in use)"
-        ]
+        == [f"cannot listen on port {number} (HVDTUNE_RENDEZVOUS_PORT) (Address already in use)"]
         * listens
     )
 
@@ -147,7 +144,7 @@ os.read(0, 1)
 @pytest.mark.parametrize(
     ("program", "code", "said"),
     [
-        (SKEWED, 0, "warn  127.0.0.2: its clock is 5.0 s ahead of this host's: let chrony"),
+        (SKEWED, 0, "warn  127.0.0.2: its clock is 5.0 s ahead of this host's: run chrony"),
         (OLD, 1, "FAIL  127.0.0.2: it has hvdtune 0.0.9, and this host "),
         (
             "import hvdtune_absent",

@@ -86,11 +86,11 @@ def test_options_become_lines(submit, tmp_path, words, line):
         ("--slurm --workbench-python= train.py", "'--workbench-python': it is empty"),
         (
             "--slurm --workbench-python /proc/absent train.py",
-            "--workbench-python /proc/absent: there is no such program",
+            "--workbench-python /proc/absent: no such program",
         ),
         (
             "--slurm --setup true --workbench-python ~/nonexistent train.py",
-            f"--workbench-python {Path.home()}/nonexistent: there is no such program",
+            f"--workbench-python {Path.home()}/nonexistent: no such program",
         ),
         ("--slurm --nope train.py", "No such option"),
         ("--slurm -np 4 train.py", "-np: the scheduler says where ranks run: give --nodes"),
@@ -118,7 +118,7 @@ def test_a_job_that_would_lack_the_workbench_is_not_sent(submit, monkeypatch, wo
     monkeypatch.setattr("hvdtune.workbench.missing", lambda: ["optuna"])
     code, out, err = submit("--slurm", *words.split(), "--trials", "3", "train.py")
     assert (code, out == "") == (1 if is_refused else 0, is_refused)
-    needs = "`hvdtune run` that measures needs the workbench, of which optuna is not installed"
+    needs = "`hvdtune run` that measures needs the workbench, but optuna is missing"
     assert (needs in err) == is_refused
 
 

@@ -116,7 +116,7 @@ def test_a_timeline_is_kept_as_recordings_and_merged_where_the_workbench_is(bare
     for name in ("trace.json.ranks", "trace.json.ranks-2"):
         done = bare("run", "-np", "2", "--timeline-filename", "trace.json", "train.py")
         (line,) = done.stderr.splitlines()
-        assert line.startswith(f"hvdtune: the ranks' recordings are in {name}; ")
+        assert line.startswith(f"hvdtune: The ranks' recordings are in {name}. ")
         command = line.partition(": hvdtune ")[2].split()
         assert command == ["timeline", "merge", name, "-o", "trace.json"]
     assert sorted(path.name for path in bare.folder.iterdir()) == [
@@ -172,7 +172,7 @@ def test_a_timeline_that_the_script_makes_is_kept_as_well(bare):
     )
     done = bare(program="train.py")
     kept = bare.folder / "trace.json.ranks"
-    assert f"the ranks' recordings are in {kept}; " in done.stderr
+    assert f"The ranks' recordings are in {kept}. " in done.stderr
     assert [path.name for path in kept.iterdir()] == ["rank-0.hvt"]
 
 
@@ -200,9 +200,8 @@ def test_a_command_that_needs_the_workbench_says_so(
     assert call(*words.split()) == (
         1,
         "",
-        f"hvdtune: error: {subject} needs the workbench, of which no_pandas, no_optuna are not "
-        f"installed here: pip install 'hvdtune[workbench]', or name a Python that has it with "
-        f"{named_by}\n",
+        f"hvdtune: error: {subject} needs the workbench, but no_pandas, no_optuna are missing. "
+        f"Run pip install 'hvdtune[workbench]', or set a Python that has it with {named_by}.\n",
     )
 
 
@@ -248,11 +247,11 @@ def test_another_python_tunes_ranks_of_this_one(bare, other, words):
 
 
 _FAULTS = {
-    "absent": "there is no such program",
-    "print(1/0)": "hvdtune cannot be imported by it (ZeroDivisionError: division by zero): pip",
-    "print('[\"0.0.1\", []]')": f"it has hvdtune 0.0.1, not {package.__version__}: pip",
-    f'print(\'["{package.__version__}", ["optuna"]]\')': "it has no optuna: pip install",
-    "print('Loading module')": "it does not answer as Python does, or prints more",
+    "absent": ": no such program.",
+    "print(1/0)": " cannot import hvdtune (ZeroDivisionError: division by zero). Run pip",
+    "print('[\"0.0.1\", []]')": f" has hvdtune 0.0.1, not {package.__version__}. Run pip",
+    f'print(\'["{package.__version__}", ["optuna"]]\')': " lacks optuna. Run pip install",
+    "print('Loading module')": " is not a Python, or prints other text.",
 }
 
 
@@ -273,14 +272,14 @@ def test_a_python_without_the_same_workbench_is_refused(
         monkeypatch.setenv("HVDTUNE_WORKBENCH_PYTHON", str(python))
     code, out, err = call("run", "--trials", "2", *words, "train.py")
     assert (code, out) == (2, "")
-    assert err.startswith(f"hvdtune: error: {named}: {fault}")
+    assert err.startswith(f"hvdtune: error: {named}{fault}")
 
 
 def test_a_python_that_is_not_there_is_refused_though_nothing_needs_it(call, tmp_path):
     (tmp_path / "train.py").write_text("raise SystemExit('started')")
     code, out, err = call("run", "--workbench-python", "/proc/absent", "train.py")
     assert (code, out) == (2, "")
-    assert err == "hvdtune: error: --workbench-python /proc/absent: there is no such program\n"
+    assert err == "hvdtune: error: --workbench-python /proc/absent: no such program.\n"
 
 
 def test_the_launcher_of_another_environment_knows_that_of_the_ranks(monkeypatch):

@@ -111,8 +111,8 @@ def test_a_text_that_is_no_number_is_refused(variable):
     ("environ", "fault"),
     [
         ({"HOROVOD_ELASTIC": "1"}, "started by `hvdtune run --min-np`"),
-        ({"HOROVOD_CONTROLLER": "mpl"}, "HOROVOD_CONTROLLER=mpl is none of mpi, gloo, ccl"),
-        ({"HOROVOD_LOG_LEVEL": "loud"}, "HOROVOD_LOG_LEVEL=loud is none of trace, debug"),
+        ({"HOROVOD_CONTROLLER": "mpl"}, "HOROVOD_CONTROLLER=mpl is not one of mpi, gloo, ccl"),
+        ({"HOROVOD_LOG_LEVEL": "loud"}, "HOROVOD_LOG_LEVEL=loud is not one of trace, debug"),
         ({"HOROVOD_GLOO_IFACE": "nosuch0"}, "is none of this host's interfaces"),
         ({"HOROVOD_FUSION_THRESHOLD": "-1"}, "HOROVOD_FUSION_THRESHOLD=-1 is negative"),
         (

@@ -161,7 +161,7 @@ def test_a_key_file_of_another_user_is_refused(tmp_path, monkeypatch):
         ),
         ({"HVDTUNE_START_TIMEOUT_S": "-1"}, "HVDTUNE_START_TIMEOUT_S=-1 is negative"),
         ({"HVDTUNE_HEARTBEAT_TIMEOUT_S": "nan"}, "is not a number"),
-        ({"HVDTUNE_TRANSPORT": "rdma"}, "HVDTUNE_TRANSPORT=rdma is none of auto, tcp"),
+        ({"HVDTUNE_TRANSPORT": "rdma"}, "HVDTUNE_TRANSPORT=rdma is not one of auto, tcp"),
         ({"HVDTUNE_ADDRESS": "node1"}, "HVDTUNE_ADDRESS=node1 is not a numeric IP address"),
         ({"HVDTUNE_ADDRESS": "0.0.0.0"}, "HVDTUNE_ADDRESS=0.0.0.0 means every interface"),
         ({"HVDTUNE_ADDRESS": "::"}, "HVDTUNE_ADDRESS=:: means every interface"),

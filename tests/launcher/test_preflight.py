@@ -50,11 +50,11 @@ def test_nothing_is_to_do_where_all_is_well():
             "fail",
             "b: hvdtune's native core cannot be loaded (no _native): install hvdtune",
         ),
-        ({"python": "3.12.1"}, "warn", "b: it runs Python 3.12.1 and this host 3.11.2: install"),
+        ({"python": "3.12.1"}, "warn", "b: it has Python 3.12.1, this host 3.11.2: install"),
         (
             {"memory_file_fault": "Operation not permitted"},
             "fail",
-            "b: memory files cannot be made (Operation not permitted): run with --transport tcp",
+            "b: cannot create memory files (Operation not permitted): run with --transport tcp",
         ),
         (
             {"shm_total_bytes": 64 << 20, "shm_free_bytes": 60 << 20, "container": "Docker"},
@@ -83,7 +83,7 @@ def test_nothing_is_to_do_where_all_is_well():
             "b: a process may open 64 files (ulimit -n): a rank of 8 may need 320: run `ulimit "
             "-n 320` before, for which root has to raise the hard limit",
         ),
-        ({"usable": 2}, "warn", "b: 4 ranks shall run on 2 processors: give it fewer slots"),
+        ({"usable": 2}, "warn", "b: 4 ranks for 2 processors: give it fewer slots"),
     ],
 )
 def test_a_host_that_lacks_something_is_told(change, severity, sentence):
@@ -95,8 +95,8 @@ def test_a_host_that_lacks_something_is_told(change, severity, sentence):
 @pytest.mark.parametrize(
     ("offset_ms", "round_trip_ms", "said"),
     [
-        (3200.0, 1.0, "b: its clock is 3.2 s ahead of this host's: let chrony"),
-        (-90_000.0, 1.0, "b: its clock is 90.0 s behind this host's: let chrony"),
+        (3200.0, 1.0, "b: its clock is 3.2 s ahead of this host's: run chrony"),
+        (-90_000.0, 1.0, "b: its clock is 90.0 s behind this host's: run chrony"),
         (1500.0, 1200.0, None),  # it may be no more than the way
         (900.0, 1.0, None),
     ],
@@ -113,8 +113,8 @@ def test_a_port_that_is_taken_is_told():
     (problem,) = problems([host])
     assert problem.severity == "fail"
     assert problem.sentence() == (
-        "b: port 23456, which HVDTUNE_RENDEZVOUS_PORT names, cannot be listened at (Address "
-        "already in use): name another one, or see what has it there (`ss -ltnp`)"
+        "b: cannot listen on port 23456 (HVDTUNE_RENDEZVOUS_PORT) (Address "
+        "already in use): set another port, or find the process that uses it (`ss -ltnp`)"
     )
 
 
@@ -124,10 +124,10 @@ def test_of_a_host_without_ranks_no_limits_are_asked():
 
 
 def test_a_host_that_fails_is_told_first():
-    failure = HostFailure("ssh", "ssh says: Permission denied", "let ssh log in")
+    failure = HostFailure("ssh", "ssh: Permission denied", "let ssh log in")
     slow = replace(HOST, name="a", facts=replace(FACTS, usable=1))
     first, second = problems([slow, replace(HOST, failure=failure, facts=None)], [])
-    assert first.sentence() == "b: ssh says: Permission denied: let ssh log in"
+    assert first.sentence() == "b: ssh: Permission denied: let ssh log in"
     assert (first.severity, second.severity) == ("fail", "warn")
 
 
@@ -137,22 +137,22 @@ def test_a_host_that_fails_is_told_first():
         (
             {"state": "unreachable", "seen": "No answer within 5 s"},
             "fail",
-            "a -> b: port 4711 of 10.0.0.2: no answer within 5 s: let the job's hosts open",
+            "a -> b: port 4711 of 10.0.0.2: no answer within 5 s: allow connections between",
         ),
         (
             {"state": "unreachable", "seen": "refused", "others": ("10.1.0.2 (ib0)",)},
             "fail",
-            "a -> b: port 4711 of 10.0.0.2: refused: b can be reached there at 10.1.0.2 (ib0)",
+            "a -> b: port 4711 of 10.0.0.2: refused: b is reachable from there at 10.1.0.2 (ib0)",
         ),
         (
             {"state": "unauthenticated", "seen": "what answers there does not know the key"},
             "fail",
-            "a -> b: port 4711 of 10.0.0.2: what answers there does not know the key: see whose",
+            "a -> b: port 4711 of 10.0.0.2: what answers there does not know the key: check who",
         ),
         (
             {"meeting_port": 23456, "meeting_fault": "No answer within 5 s"},
             "fail",
-            "a -> b: port 23456, which HVDTUNE_RENDEZVOUS_PORT names, at 10.0.0.2: no answer",
+            "a -> b: port 23456 (HVDTUNE_RENDEZVOUS_PORT) at 10.0.0.2: no answer",
         ),
         (
             {"name_fault": "Name or service not known"},
@@ -162,7 +162,7 @@ def test_a_host_that_fails_is_told_first():
         (
             {"measure_fault": "timed out"},
             "fail",
-            "a -> b: the connection broke while it was measured (timed out): look for errors",
+            "a -> b: the connection broke during the measurement (timed out): look for",
         ),
     ],
 )
@@ -179,8 +179,8 @@ def test_of_a_way_that_nobody_could_try_nothing_is_told():
 @pytest.mark.parametrize(
     ("change", "said"),
     [
-        ({"mib_per_s": 110.0}, "a -> b: 110 MiB/s, where the middle way has 1,000: the slowest"),
-        ({"round_trip_us": 900.0}, "a -> b: 900 us a round trip, where the middle way has 20:"),
+        ({"mib_per_s": 110.0}, "a -> b: 110 MiB/s; the median of all pairs is 1,000: the slowest"),
+        ({"round_trip_us": 900.0}, "a -> b: 900 us per round trip; the median of all pairs is 20:"),
         ({"mib_per_s": 600.0, "round_trip_us": 200.0}, None),
     ],
 )

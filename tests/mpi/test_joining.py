@@ -112,9 +112,9 @@ def test_the_environment_says_who_started_the_process(environ, controller, opera
 @pytest.mark.parametrize(
     ("launcher", "sentence"),
     [
-        (MpiLauncher("", 0), "PMIX_RANK is set, but nothing says how many ranks there are, and"),
-        (MpiLauncher("openmpi", 2), "this process was started by mpirun, but hvdtune has no MPI"),
-        (None, "hvd.init() was to use MPI, but hvdtune has no MPI plugin"),
+        (MpiLauncher("", 0), "PMIX_RANK is set, but the number of ranks is not, and"),
+        (MpiLauncher("openmpi", 2), "mpirun started this process, but hvdtune has no MPI"),
+        (None, "hvd.init() needs MPI, but hvdtune has no MPI plugin"),
     ],
 )
 def test_what_is_missing_is_said_where_there_is_no_plugin(monkeypatch, launcher, sentence):
@@ -163,7 +163,7 @@ def test_without_a_plugin_mpi_carries_no_data_and_the_error_says_what_to_do(mpi,
     variables = {"XDG_CACHE_HOME": str(tmp_path), "HVDTUNE_CPU_OPERATIONS": "mpi"}
     done = mpi.mpirun(2, "ends.py", "as-it-is", **variables)
     assert done.returncode != 0
-    assert "run `hvdtune build mpi` once" in done.stderr
+    assert "Run `hvdtune build mpi` once" in done.stderr
 
 
 def test_a_plugin_where_others_can_write_is_not_loaded(tmp_path, monkeypatch):
@@ -191,12 +191,12 @@ def test_too_few_threads_for_data_are_refused(mpi):
         (
             MpiLauncher("", 0, 1),
             1,
-            "as rank 1, but .* says that it is alone: .* or set HVDTUNE_STARTED_BY=none",
+            "as rank 1, but .* reports 1 process. .* or set HVDTUNE_STARTED_BY=none",
         ),
         (
             MpiLauncher("openmpi", 2, 0),
             1,
-            "as rank 0 of 2, but .* set HVDTUNE_CONTROLLER=hvdtune to do without MPI, or HVDT",
+            "as rank 0 of 2, but .* set HVDTUNE_CONTROLLER=hvdtune to ignore MPI, or HVDT",
         ),
         (MpiLauncher("openmpi", 2, 0), 2, None),
         (MpiLauncher("", 0, 0), 1, None),

@@ -162,7 +162,7 @@ def misuse(folder: Path) -> list[str]:
             hvd.start_timeline(path)
         said.append(str(refused.value))
     hvd.start_timeline(folder / "trace.json")
-    with pytest.raises(UsageError, match=r"trace\.json is being recorded; stop it first"):
+    with pytest.raises(UsageError, match=r"trace\.json is being recorded. Stop it first"):
         hvd.start_timeline(folder / "other.json")
     hvd.stop_timeline()
     hvd.shutdown()

@@ -165,7 +165,9 @@ def write_commit(order: CommitOrder) -> None:
         names = _names(descriptor)
         for name in names:
             if _training_of(name) != order.training:
-                raise UsageError(f"{name} is another training's: resume that, or remove it")
+                raise UsageError(
+                    f"{name} belongs to another training. Resume that training, or remove the file."
+                )
         _remove_parts(folder, descriptor, order.training)
         path = folder / f"commit-{order.commits:012}-{order.training}.hvdtune"
         packed = pack(order.content)
@@ -203,8 +205,8 @@ def newest_commit(folder: Path) -> FoundCommit | None:
                 data = read_own(folder / name, descriptor)
             except PermissionError as error:
                 raise UsageError(
-                    f"a commit is not read, as {error.strerror}: make it yours alone (chown, chmod "
-                    "600) if you know that your training wrote it, or resume from another folder"
+                    f"Refused to read a commit: {error.strerror}. If your training wrote it, make "
+                    "it private (chown, chmod 600); else resume from another folder."
                 ) from None
             except OSError as error:
                 raise UsageError(f"{folder / name}: {error.strerror}") from None
@@ -212,7 +214,7 @@ def newest_commit(folder: Path) -> FoundCommit | None:
             if found is not None:
                 return found
             warnings.warn(
-                f"{folder / name} is not whole and is passed over", RuntimeWarning, stacklevel=3
+                f"Ignored the incomplete commit {folder / name}.", RuntimeWarning, stacklevel=3
             )
     return None
 
@@ -235,10 +237,10 @@ def commit_key(*, make: bool) -> bytes:
         ):
             part.write_bytes(secrets.token_bytes(_DIGEST_BYTES))
     if path.stat().st_mode & 0o077:
-        raise PermissionError(errno.EPERM, f"{path} can be read by others: remove it", str(path))
+        raise PermissionError(errno.EPERM, f"Other users can read {path}. Remove it.", str(path))
     key = read_own(path)
     if len(key) != _DIGEST_BYTES:
-        raise OSError(errno.EINVAL, f"{path} is not a key of {_DIGEST_BYTES} bytes: remove it")
+        raise OSError(errno.EINVAL, f"{path} is not a key of {_DIGEST_BYTES} bytes. Remove it.")
     return key
 
 
@@ -248,7 +250,7 @@ def _key_path() -> Path:
     try:
         return config_folder() / "commit-key"
     except RuntimeError as error:  # a user without a home
-        raise OSError(errno.ENOENT, f"the commit key has no folder: {error}") from None
+        raise OSError(errno.ENOENT, f"No folder for the commit key: {error}") from None
 
 
 @contextlib.contextmanager
@@ -258,8 +260,8 @@ def _own(folder: Path) -> Any:
             descriptor = stack.enter_context(open_own_folder(folder))
         except PermissionError as error:
             raise UsageError(
-                f"commits are not kept in {folder}, as {error.strerror}: use a folder of your own "
-                "(chmod go-w), which the training makes if it is missing"
+                f"Refused to write commits to {folder}: {error.strerror}. Use a folder that only "
+                "you can write (chmod go-w); the training creates it if it is missing."
             ) from None
         except OSError as error:
             raise UsageError(f"{folder}: {error.strerror}") from None
@@ -271,7 +273,9 @@ def _read(name: str, data: bytes, path: Path) -> FoundCommit | None:
     view = memoryview(data)
     ends = len(data) - 2 * _DIGEST_BYTES
     if data.startswith(_ANY_MAGIC) and not data.startswith(_MAGIC):
-        raise UsageError(f"{path} is from another version of hvdtune: resume it with that version")
+        raise UsageError(
+            f"{path} was written by another version of hvdtune. Resume with that version."
+        )
     body, digest, proof = view[:ends], view[ends : ends + _DIGEST_BYTES], view[-_DIGEST_BYTES:]
     if ends < len(_MAGIC) or not data.startswith(_MAGIC) or _hash(body).digest() != digest:
         return None
@@ -293,9 +297,9 @@ def _read(name: str, data: bytes, path: Path) -> FoundCommit | None:
 def _unproved(what: str, path: Path) -> UsageError:
     """The error for a pickle in a file without this user's proof."""
     return UsageError(
-        f"{path} is not read: {what} in it is a pickle, which can run any code, and this user's "
-        "key (~/.config/hvdtune/commit-key) did not sign it. If you trust the file, copy the key "
-        "from the home in which it was written"
+        f"Refused to read {path}: {what} in it is a pickle, which can run any code, and your key "
+        "(~/.config/hvdtune/commit-key) did not sign it. If you trust the file, copy the key from "
+        "the account that wrote it."
     )
 
 

@@ -209,14 +209,14 @@ class PartStore:
                     unpack(part, may_unpickle=False)
                 except PickleRefusedError as error:
                     raise UsageError(
-                        f"the commit is not read: {error} of rank {rank} is a pickle, which can "
-                        "run any code, and this user's key did not write the file"
+                        f"Refused to read the commit: {error} of rank {rank} is a pickle, which "
+                        "can run any code, and your key did not sign the file."
                     ) from None
         names = sorted(_loaded(found.held[0]))
         if names != sorted(self._merge):
             raise UsageError(
-                f"the commit keeps {', '.join(names)} of each rank, but this training's state "
-                f"{', '.join(sorted(self._merge))}"
+                f"The commit contains {', '.join(names)} per rank; this training's state has "
+                f"{', '.join(sorted(self._merge))}."
             )
         self._newest, self._settled, self._prepared = found.version, found, None
 

@@ -189,7 +189,9 @@ class State:
         parts = found.content.get("parts")
         if (parts is None) != (self._parts is None):
             has, wants = ("no", "some") if parts is None else ("some", "no")
-            raise UsageError(f"the commit keeps {has} PerRank values, this training has {wants}")
+            raise UsageError(
+                f"The commit contains {has} PerRank values; this training has {wants}."
+            )
         if self._parts is not None and parts is not None:
             self._parts.adopt(Parts.from_plain(parts), is_trusted=found.is_proved)
         self.adopt(found.content["state"])
@@ -415,4 +417,4 @@ def check_names(found: Mapping[str, Any], own: Mapping[str, Any]) -> None:
     """Raises UsageError where a commit keeps other things than the State does."""
     if found.keys() != own.keys():
         kept, wanted = (", ".join(sorted(names)) or "nothing" for names in (found, own))
-        raise UsageError(f"the commit keeps {kept}, but this training's state {wanted}")
+        raise UsageError(f"The commit contains {kept}; this training's state has {wanted}.")

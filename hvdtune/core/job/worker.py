@@ -172,9 +172,9 @@ class ElasticWorker:
                     self.place = message
                     return message
                 if isinstance(message, Removed):
-                    raise RankRemovedError("this rank's host is no longer a part of the job")
+                    raise RankRemovedError("This rank's host is no longer part of the job.")
         except (OSError, RendezvousError) as error:
-            raise RendezvousError(f"the launcher of this job has gone: {error}") from None
+            raise RendezvousError(f"The launcher of this job has exited: {error}") from None
 
 
 def _connect(config: Config) -> Messages:
@@ -208,4 +208,4 @@ def _own_address(launcher: str) -> str:
 
 def _unreachable(config: Config, error: Exception) -> RendezvousError:
     where = f"{config.rendezvous_address} port {config.rendezvous_port}"
-    return RendezvousError(f"the launcher of this job cannot be reached at {where}: {error}")
+    return RendezvousError(f"Cannot reach the launcher of this job at {where}: {error}")

@@ -164,7 +164,7 @@ class Messages:
             return None
         (length,) = HEAD.unpack_from(self._buffer)
         if length > RECORD_BYTES:
-            raise RendezvousError("what came is no record")
+            raise RendezvousError("received an invalid record")
         body_end, end = HEAD.size + length, HEAD.size + length + TAG_BYTES
         if len(self._buffer) < end:
             return None
@@ -172,9 +172,9 @@ class Messages:
         del self._buffer[:end]
         data = self._received.unpack(body, tag)
         if data is None:
-            raise RendezvousError("what came is not the other end's")
+            raise RendezvousError("received a record with a wrong authentication tag")
         try:
             message: Message = self._decoder.decode(data)
         except msgspec.MsgspecError as error:
-            raise RendezvousError(f"a message cannot be read: {error}") from None
+            raise RendezvousError(f"received an invalid message: {error}") from None
         return message

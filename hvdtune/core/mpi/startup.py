@@ -144,7 +144,7 @@ def _meet(config: Config, communicator: Any) -> tuple[Config, JobChannel | None]
             error = str(failure)
     word = communicator.broadcast(word, 0, config.start_timeout_s)
     if not word:
-        raise RendezvousError(f"rank 0 could not open a rendezvous: {error or 'it says why'}")
+        raise RendezvousError(f"Rank 0 could not open a rendezvous: {error or 'see its error'}")
     number, address = word[KEY_BYTES:].decode().split()
     host, port = parse.endpoint(address)
     found = dataclasses.replace(
@@ -237,7 +237,7 @@ def _open(config: Config) -> Any:
             mpi_library.preload(choice.library)
         _library = _native.MpiLibrary(str(choice.plugin))
     if _library.finalized():
-        raise UsageError("hvd.init() after MPI_Finalize: an MPI cannot be started again")
+        raise UsageError("hvd.init() after MPI_Finalize: MPI cannot start twice in a process.")
     if not _library.initialized():
         _library.initialize()
         atexit.register(_finalize)
@@ -249,11 +249,11 @@ def _require_company(launcher: MpiLauncher, size: int) -> None:
     if size > 1 or (launcher.rank == 0 and launcher.size <= 1):
         return
     of = f" of {launcher.size}" if launcher.size else ""
-    without = "set HVDTUNE_CONTROLLER=hvdtune to do without MPI, or " if launcher.size else "set "
+    without = "set HVDTUNE_CONTROLLER=hvdtune to ignore MPI, or " if launcher.size else "set "
     raise UsageError(
-        f"this process was started as rank {launcher.rank}{of}, but "
-        f"{mpi_library.loaded_library() or 'MPI'} says that it is alone: start the ranks with the "
-        f"mpirun of this MPI, or {without}HVDTUNE_STARTED_BY=none for a process alone"
+        f"The launcher started this process as rank {launcher.rank}{of}, but "
+        f"{mpi_library.loaded_library() or 'MPI'} reports 1 process. Start the ranks with the "
+        f"mpirun of this MPI, or {without}HVDTUNE_STARTED_BY=none to run it alone."
     )
 
 
@@ -262,14 +262,14 @@ def _refuse(launcher: MpiLauncher | None) -> NoReturn:
     which = f" for {loaded}" if loaded else ""
     if launcher and not launcher.size:
         raise UsageError(
-            "PMIX_RANK is set, but nothing says how many ranks there are, and hvdtune has no MPI "
-            f"plugin{which} to ask MPI by: run `hvdtune build mpi` once, or set "
-            "HVDTUNE_STARTED_BY=none for a process alone"
+            "PMIX_RANK is set, but the number of ranks is not, and hvdtune has no MPI plugin"
+            f"{which} to ask MPI. Run `hvdtune build mpi` once, or set HVDTUNE_STARTED_BY=none to "
+            "run this process alone."
         )
-    started = "this process was started by mpirun" if launcher else "hvd.init() was to use MPI"
+    started = "mpirun started this process" if launcher else "hvd.init() needs MPI"
     raise UsageError(
-        f"{started}, but hvdtune has no MPI plugin{which}: run `hvdtune build mpi` once"
-        + ("" if not launcher else ", or set HVDTUNE_CONTROLLER=hvdtune to ignore MPI")
+        f"{started}, but hvdtune has no MPI plugin{which}. Run `hvdtune build mpi` once"
+        + ("." if not launcher else ", or set HVDTUNE_CONTROLLER=hvdtune to ignore MPI.")
     )
 
 

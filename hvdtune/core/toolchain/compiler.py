@@ -24,12 +24,12 @@ def find_compiler() -> list[str]:
     chosen = shlex.split(own_environ().get("CXX", ""))
     if chosen:
         if shutil.which(chosen[0]) is None:
-            raise HvdtuneError(f"CXX names the compiler {chosen[0]}, which is not there: unset it")
+            raise HvdtuneError(f"The compiler {chosen[0]}, set by CXX, is missing. Unset CXX.")
         return chosen
     found = next(filter(None, map(shutil.which, _COMPILERS)), None)
     if found is None:
         raise HvdtuneError(
-            "no C++ compiler was found: apt install g++, or say where one is with CXX"
+            "Found no C++ compiler. Install one (apt install g++), or set CXX to its path."
         )
     return [found]
 

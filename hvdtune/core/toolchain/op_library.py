@@ -39,7 +39,9 @@ def sources() -> list[Path]:
         return found
     if (_PACKAGE / "kernels.cc").is_file():
         return sorted([*_PACKAGE.glob("*.cc"), *_PACKAGE.glob("*.h")])
-    raise HvdtuneError("the source of the library for TensorFlow is missing: install hvdtune again")
+    raise HvdtuneError(
+        "The source of the library for TensorFlow is missing. Install hvdtune again."
+    )
 
 
 def sources_of(csrc: Path) -> list[Path]:

@@ -55,12 +55,14 @@ def _of_host(host: HostReport, expected: Expected) -> Iterator[Problem]:
         seen = f"hvdtune's native core cannot be loaded ({facts.native_fault})"
         yield Problem("fail", "hvdtune", host.name, "", seen, advice)
     if _minor(facts.python) != _minor(expected.python):
-        seen = f"it runs Python {facts.python} and this host {expected.python}"
-        advice = "install the same one: functions of hvdtune.run() cannot go from one to the other"
+        seen = f"it has Python {facts.python}, this host {expected.python}"
+        advice = (
+            "install the same version: hvdtune.run() cannot send functions from one to the other"
+        )
         yield Problem("warn", "python", host.name, "", seen, advice)
     if host.meeting_fault:
-        seen = f"{_meeting(host.meeting_port)} cannot be listened at ({host.meeting_fault})"
-        advice = "name another one, or see what has it there (`ss -ltnp`)"
+        seen = f"cannot listen on {_meeting(host.meeting_port)} ({host.meeting_fault})"
+        advice = "set another port, or find the process that uses it (`ss -ltnp`)"
         yield Problem("fail", "port", host.name, "", seen, advice)
     yield from _clock(host)
     yield from _memory(host.name, facts)
@@ -80,14 +82,14 @@ def _clock(host: HostReport) -> Iterator[Problem]:
             host.name,
             "",
             f"its clock is {abs(host.clock_offset_ms) / 1000:.1f} s {way} this host's",
-            "let chrony or systemd-timesyncd set it; hvdtune aligns its timelines by itself, but "
-            "times in logs, ages of checkpoints and certificates will not agree",
+            "run chrony or systemd-timesyncd; hvdtune aligns its timelines itself, but times in "
+            "logs, ages of checkpoints and certificates will differ",
         )
 
 
 def _memory(name: str, facts: HostFacts) -> Iterator[Problem]:
     if facts.memory_file_fault:
-        seen = f"memory files cannot be made ({facts.memory_file_fault})"
+        seen = f"cannot create memory files ({facts.memory_file_fault})"
         advice = "run with --transport tcp, or allow memfd_create in the container's seccomp rules"
         yield Problem("fail", "shared memory", name, "", seen, advice)
     if facts.shm_free_bytes < _LEAST_SHM_BYTES:
@@ -100,7 +102,7 @@ def _memory(name: str, facts: HostFacts) -> Iterator[Problem]:
             "": "mount a larger one (`mount -o remount,size=8g /dev/shm`), or in a container "
             "start that with --shm-size=8g",
         }.get(facts.container, "start the container with --shm-size=8g")
-        advice = f"{remedy}; hvdtune does without, torch's DataLoader workers and NCCL do not"
+        advice = f"{remedy}; torch's DataLoader workers and NCCL need it, hvdtune does not"
         yield Problem("warn", "shared memory", name, "", seen, advice)
 
 
@@ -115,7 +117,7 @@ def _limits(host: HostReport, facts: HostFacts, ranks: int) -> Iterator[Problem]
         yield Problem("warn", "open files", host.name, "", seen, advice)
     if host.slots > facts.usable:
         processors = counted(facts.usable, "processor")
-        seen = f"{counted(host.slots, 'rank')} shall run on {processors}"
+        seen = f"{counted(host.slots, 'rank')} for {processors}"
         advice = "give it fewer slots, or the job more processors (--cpus-per-task, --cpuset-cpus)"
         yield Problem("warn", "processors", host.name, "", seen, advice)
 
@@ -126,8 +128,8 @@ def _of_pair(pair: PairReport) -> Iterator[Problem]:
     if pair.name_fault:
         seen = f"the name {pair.target} cannot be resolved there ({pair.name_fault})"
         advice = (
-            "add it to DNS or /etc/hosts there; ranks of hvdtune find each other by addresses, "
-            "mpirun and torch's MASTER_ADDR go by names"
+            "add it to DNS or /etc/hosts there; hvdtune's ranks connect by address, but mpirun and "
+            "torch's MASTER_ADDR use names"
         )
         yield Problem("warn", "name", pair.source, pair.target, seen, advice)
     if pair.state != "ok":
@@ -136,11 +138,11 @@ def _of_pair(pair: PairReport) -> Iterator[Problem]:
         yield Problem("fail", check, pair.source, pair.target, seen, _advice_for_a_way(pair))
     elif pair.meeting_fault:
         seen = f"{_meeting(pair.meeting_port)} at {pair.address}: {_lower(pair.meeting_fault)}"
-        advice = "let the job's other hosts open connections to it, or name another one"
+        advice = "allow connections from the job's other hosts, or set another port"
         yield Problem("fail", "port", pair.source, pair.target, seen, advice)
     if pair.measure_fault:
-        seen = f"the connection broke while it was measured ({pair.measure_fault})"
-        advice = "look for errors of the network in `ip -s link` on both hosts"
+        seen = f"the connection broke during the measurement ({pair.measure_fault})"
+        advice = "look for network errors in `ip -s link` on both hosts"
         yield Problem("fail", "speed", pair.source, pair.target, seen, advice)
 
 
@@ -148,14 +150,14 @@ def _advice_for_a_way(pair: PairReport) -> str:
     if pair.others:
         others = ", ".join(pair.others)
         return (
-            f"{pair.target} can be reached there at {others}: name that interface by "
+            f"{pair.target} is reachable from there at {others}; set that interface with "
             "--network-interface"
         )
     if pair.state == "unauthenticated":
-        return "see whose address that is, and that no proxy or port forwarding stands between them"
+        return "check who owns that address, and that no proxy or port forwarding is in between"
     return (
-        "let the job's hosts open connections to each other at any port of net.ipv4."
-        "ip_local_port_range, or name an interface that leads there by --network-interface"
+        "allow connections between the job's hosts on all ports of net.ipv4."
+        "ip_local_port_range, or set another interface with --network-interface"
     )
 
 
@@ -168,20 +170,20 @@ def _slow_ways(pairs: Sequence[PairReport]) -> Iterator[Problem]:
     for pair in measured:
         seen = ""
         if pair.mib_per_s * _SLOW < rate:
-            seen = f"{pair.mib_per_s:,.0f} MiB/s, where the middle way has {rate:,.0f}"
+            seen = f"{pair.mib_per_s:,.0f} MiB/s; the median of all pairs is {rate:,.0f}"
         elif pair.round_trip_us > max(_FAR * trip_us, trip_us + _LEAST_FAR_US):
-            seen = f"{pair.round_trip_us:,.0f} us a round trip, where the middle way has "
+            seen = f"{pair.round_trip_us:,.0f} us per round trip; the median of all pairs is "
             seen += f"{trip_us:,.0f}"
         if seen:
             advice = (
-                "the slowest way sets the pace of every allreduce: look at its link's speed "
-                "(`ethtool`), errors (`ip -s link`) and other traffic, or leave the host out"
+                "the slowest connection limits every allreduce: check the link's speed "
+                "(`ethtool`), errors (`ip -s link`) and other traffic, or exclude the host"
             )
             yield Problem("warn", "speed", pair.source, pair.target, seen, advice)
 
 
 def _meeting(port: int) -> str:
-    return f"port {port}, which HVDTUNE_RENDEZVOUS_PORT names,"
+    return f"port {port} (HVDTUNE_RENDEZVOUS_PORT)"
 
 
 def _minor(version: str) -> list[str]:

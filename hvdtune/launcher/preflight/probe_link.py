@@ -169,14 +169,14 @@ def why_no_probe(host: str, code: int, last_line: str) -> HostFailure:
         advice = f"install hvdtune {__version__} there, in the same place as on this host"
         return HostFailure("hvdtune", f"hvdtune cannot be imported ({last_line})", advice)
     said = f" ({last_line})" if last_line else ""
-    return _no_answer(f"the check ended there with code {code}{said}")
+    return _no_answer(f"the check on that host exited with code {code}{said}")
 
 
 def ssh_failure(host: str, seen: str) -> HostFailure:
     """What ssh has said, with what to do about it. Pure."""
     known = (advice for words, advice in _SSH_ADVICE if words in seen.lower())
     advice = next(known, "run `ssh {host}` by hand and see that it logs in without asking")
-    return HostFailure("ssh", f"ssh says: {seen.strip().rstrip('.')}", advice.format(host=host))
+    return HostFailure("ssh", f"ssh: {seen.strip().rstrip('.')}", advice.format(host=host))
 
 
 def _no_answer(seen: str) -> HostFailure:

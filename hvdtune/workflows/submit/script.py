@@ -140,7 +140,7 @@ def _nodes(job: BatchJob, scheduler: Scheduler) -> tuple[str, str, str]:
     text = "\n".join(there)
     named = f"# The names of the nodes\n{scheduler.names_nodes}\n" if scheduler.names_nodes else ""
     return (
-        "# What each node does, which gets its number and nothing of this shell's environment\n"
+        "# The script of each node. It gets its number, but not this shell's environment.\n"
         f"read -r -d '' start << '{end}' || true\n{text}\n{end}\n",
         named,
         f"# {_on_each_node(job)}\n"

@@ -53,7 +53,7 @@ def test_a_file_that_is_not_whole_is_passed_over(order):
     write(order, 1, 2)
     newest = max(order.folder.iterdir())
     newest.write_bytes(newest.read_bytes()[:-1])
-    with pytest.warns(RuntimeWarning, match="is not whole"):
+    with pytest.warns(RuntimeWarning, match="Ignored the incomplete commit"):
         assert newest_commit(order.folder).commits == 1
 
 
@@ -198,7 +198,7 @@ def test_an_object_that_cannot_be_pickled_is_named(order):
 
 def test_another_trainings_commits_stay(order):
     write(order, 9)
-    with pytest.raises(UsageError, match="is another training's"):
+    with pytest.raises(UsageError, match="belongs to another training"):
         write_commit(replace(order, training="ffffffff"))
     assert numbers(order) == [9]
 
@@ -243,7 +243,7 @@ def test_a_commit_of_other_things_is_refused(tmp_path):
     state.commit(to_disk=tmp_path)
     state.flush()
     other = ObjectState(lambda value: value, lambda: 0, b=1)
-    with pytest.raises(UsageError, match="the commit keeps a, but this training's state b"):
+    with pytest.raises(UsageError, match="The commit contains a; this training's state has b"):
         other.resume(from_disk=tmp_path)
 
 

@@ -10,7 +10,7 @@
 #BSUB -o logs/resnet.out
 # Written by `hvdtune submit` (0.1.0) for LSF, whose `bsub` reads the lines above.
 
-# What each node does, which gets its number and nothing of this shell's environment
+# The script of each node. It gets its number, but not this shell's environment.
 read -r -d '' start << 'END' || true
 set -e -o pipefail
 cd '/home/ada/my net'
