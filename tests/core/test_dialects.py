@@ -242,55 +242,56 @@ def test_a_process_is_alone_where_no_launcher_has_started_it_as_one_of_many(envi
 _IMPOSSIBLE = [
     (
         {"RANK": "0", "WORLD_SIZE": "4"},
-        "WORLD_SIZE says 4, but MASTER_ADDR is not set: set it right, or HVDTUNE_STARTED_BY=none "
-        "for a process alone",
+        "WORLD_SIZE is 4, but MASTER_ADDR is not set. Correct it, or set "
+        "HVDTUNE_STARTED_BY=none for a single process",
     ),
     (
         {"PET_NNODES": "2", "PET_NPROC_PER_NODE": "4"},
-        "PET_NNODES says 2, but PET_NODE_RANK and PET_MASTER_ADDR are not set",
+        "PET_NNODES is 2, but PET_NODE_RANK and PET_MASTER_ADDR are not set",
     ),
     (
         {"PET_NNODES": "1:4", "PET_NODE_RANK": "0"},
-        "PET_NNODES=1:4 is torchrun's form for an elastic job, which hvdtune forms by one "
-        "`hvdtune run` with --min-np and --max-np; here it has to be one number",
+        "PET_NNODES=1:4 is not a number of nodes. Start an elastic job with `hvdtune run` and "
+        "--min-np. Correct it",
     ),
     (
         {"PET_NNODES": "x", "PET_NODE_RANK": "0", "PET_MASTER_ADDR": "a"},
         "PET_NNODES=x is not a number of nodes",
     ),
-    ({"HVDTUNE_NODES": "2"}, "HVDTUNE_NODES says 2, but HVDTUNE_NODE is not set"),
-    ({"HVDTUNE_NODE": "0"}, "HVDTUNE_NODE says 0, but HVDTUNE_NODES is not set"),
+    ({"HVDTUNE_NODES": "2"}, "HVDTUNE_NODES is 2, but HVDTUNE_NODE is not set"),
+    ({"HVDTUNE_NODE": "0"}, "HVDTUNE_NODE is 0, but HVDTUNE_NODES is not set"),
     (
         {"AZUREML_NODE_COUNT": "2"},
-        "AZUREML_NODE_COUNT says 2, but NODE_RANK or AZ_BATCHAI_TASK_INDEX is not set",
+        "AZUREML_NODE_COUNT is 2, but AZ_BATCHAI_TASK_INDEX or NODE_RANK is not set",
     ),
     (
         {"SM_HOSTS": '["a", "b"]', "SM_CURRENT_HOST": "c"},
-        "SM_CURRENT_HOST c is none of SM_HOSTS, a, b",
+        "SM_CURRENT_HOST is c, which is not in SM_HOSTS (a, b)",
     ),
-    ({"SM_HOSTS": '["a"]', "SM_CURRENT_HOST": "b"}, "SM_CURRENT_HOST b is none of SM_HOSTS, a"),
-    ({"SM_HOSTS": '["a", "b"]'}, "SM_HOSTS lists 2 hosts, but SM_CURRENT_HOST is not set"),
-    ({"SM_HOSTS": "3", "SM_CURRENT_HOST": "a"}, "SM_HOSTS lists no hosts: 3"),
+    ({"SM_HOSTS": '["a"]', "SM_CURRENT_HOST": "b"}, "SM_CURRENT_HOST is b, which is not in"),
+    ({"SM_HOSTS": '["a", "b"]'}, "SM_CURRENT_HOST is not set, but required by SM_HOSTS (a, b)"),
+    ({"SM_HOSTS": "3", "SM_CURRENT_HOST": "a"}, "SM_HOSTS is not a list of different hosts: 3"),
     (
         {"SM_RESOURCE_CONFIG": '{"current_host": "c", "hosts": ["a", "b"]}'},
-        "the current host c is none of SM_RESOURCE_CONFIG, a, b",
+        "SM_CURRENT_HOST is c, which is not in SM_RESOURCE_CONFIG (a, b)",
     ),
     ({"SM_HOSTS": "a,b", "SM_CURRENT_HOST": "a"}, "SM_HOSTS is not JSON: a,b"),
     (
         {"TF_CONFIG": cluster({"worker": ["a:1", "b:1"]}, "worker", 7)},
-        "TF_CONFIG says that this process is worker 7, but its cluster has only worker 0, worker 1",
+        "TF_CONFIG has task worker 7, but its cluster is worker 0, worker 1",
     ),
     (
         {"TF_CONFIG": cluster({"worker": ["a:1"]}, "chief", 0)},
-        "TF_CONFIG says that this process is chief 0, but its cluster has only worker 0",
+        "TF_CONFIG has task chief 0, but its cluster is worker 0",
     ),
     (
         {"TF_CONFIG": json.dumps({"cluster": _CLUSTER})},
-        "TF_CONFIG names the tasks chief 0, worker 0, worker 1, ps 0, but not which of them",
+        "TF_CONFIG has task (not set), but its cluster is chief 0, worker 0, worker 1, ps 0",
     ),
     (
         {"TF_CONFIG": cluster({"chief": ["a:1"], "worker": ["b:1"]}, "workr", 0)},
-        "TF_CONFIG has a task of type workr, which is none of chief, master, worker, ps, evaluator",
+        "TF_CONFIG has a task of type workr, which is not one of chief, master, worker, "
+        "ps, evaluator",
     ),
     *(
         ({"TF_CONFIG": cluster({"chief": ["a:1"], "workr": ["b:1"]}, kind, 0)}, "of type workr,")
@@ -298,62 +299,63 @@ _IMPOSSIBLE = [
     ),
     (
         {"CLUSTER_SPEC": cluster(_POOLS, "workerpool", 0)},
-        "CLUSTER_SPEC has a task of type workerpool, which is none of workerpool0, workerpool1, ",
+        "CLUSTER_SPEC has a task of type workerpool, which is not one of "
+        "workerpool0, workerpool1, ",
     ),
-    ({"FLUX_JOB_SIZE": "2", "FLUX_JOB_ID": "f"}, "FLUX_JOB_SIZE says 2, but FLUX_TASK_RANK is not"),
+    ({"FLUX_JOB_SIZE": "2", "FLUX_JOB_ID": "f"}, "FLUX_JOB_SIZE is 2, but FLUX_TASK_RANK is not"),
     (
         {"SLURM_JOB_ID": "4", "SLURM_STEP_ID": "0", "SLURM_STEP_NUM_TASKS": "2"},
-        "SLURM_STEP_NUM_TASKS says 2, but SLURM_PROCID is not set",
+        "SLURM_STEP_NUM_TASKS is 2, but SLURM_PROCID is not set",
     ),
     (
         {"SLURM_JOB_ID": "4", "SLURM_PROCID": "1", "SLURM_NTASKS": "2"},
-        "SLURM_PROCID says 1, but SLURM_STEP_ID is not set",
+        "SLURM_PROCID is 1, but SLURM_STEP_ID is not set",
     ),
-    ({"RANK": "", "WORLD_SIZE": "2", "MASTER_ADDR": "a"}, "WORLD_SIZE says 2, but RANK is not set"),
+    ({"RANK": "", "WORLD_SIZE": "2", "MASTER_ADDR": "a"}, "WORLD_SIZE is 2, but RANK is not set"),
     (
         {"RANK": "1", "LOCAL_RANK": "1"},
-        "RANK says 1, but WORLD_SIZE and MASTER_ADDR are not set",
+        "RANK is 1, but WORLD_SIZE and MASTER_ADDR are not set",
     ),
     (
         {"TF_CONFIG": cluster({"worker": "a:1,b:1"}, "worker", 0)},
-        "TF_CONFIG has no list of the tasks of type worker, but 'a:1,b:1': set it right",
+        "TF_CONFIG is not an object with a cluster of tasks: {",
     ),
     (
         {"TF_CONFIG": '{"task": {"type": "worker", "index": 1}}'},
-        "TF_CONFIG says that this process is worker 1, but has no cluster",
+        "TF_CONFIG has task worker 1, but its cluster is empty",
     ),
-    ({"SM_HOSTS": '["a", "a"]', "SM_CURRENT_HOST": "a"}, "SM_HOSTS lists a host twice: "),
+    ({"SM_HOSTS": '["a", "a"]', "SM_CURRENT_HOST": "a"}, "SM_HOSTS is not a list of different ho"),
     (
         {"AZUREML_NODE_COUNT": "2", "NODE_RANK": "0", "AZ_BATCHAI_TASK_INDEX": "1"},
-        "NODE_RANK says 0, but AZ_BATCHAI_TASK_INDEX 1: set it right",
+        "NODE_RANK is 0, but AZ_BATCHAI_TASK_INDEX is 1. Correct it",
     ),
-    ({"RANK": "1", "TORCHELASTIC_RUN_ID": "x"}, "RANK says 1, but WORLD_SIZE and MASTER_ADDR are"),
-    ({"LOCAL_RANK": "1"}, "LOCAL_RANK says 1, but RANK is not set"),
-    ({"LOCAL_WORLD_SIZE": "2"}, "LOCAL_WORLD_SIZE says 2, but RANK is not set"),
-    ({"SLURM_LOCALID": "1"}, "SLURM_LOCALID says 1, but SLURM_PROCID is not set"),
+    ({"RANK": "1", "TORCHELASTIC_RUN_ID": "x"}, "RANK is 1, but WORLD_SIZE is not set"),
+    ({"LOCAL_RANK": "1"}, "LOCAL_RANK is 1, but RANK, WORLD_SIZE and MASTER_ADDR are not set"),
+    ({"LOCAL_WORLD_SIZE": "2"}, "LOCAL_WORLD_SIZE is 2, but RANK, WORLD_SIZE and MASTER_ADDR are"),
+    ({"SLURM_LOCALID": "1"}, "SLURM_LOCALID is 1, but SLURM_PROCID and SLURM_STEP_ID are not set"),
     (
         {"MPI_LOCALNRANKS": "2", "MPI_LOCALRANKID": "0"},
-        "MPI_LOCALNRANKS says 2, but PMI_RANK is not set",
+        "MPI_LOCALNRANKS is 2, but PMI_RANK is not set",
     ),
-    ({"PET_NODE_RANK": "1"}, "PET_NODE_RANK says 1, but PET_NNODES and PET_MASTER_ADDR are not"),
+    ({"PET_NODE_RANK": "1"}, "PET_NODE_RANK is 1, but PET_NNODES and PET_MASTER_ADDR are not"),
     (
         {"AZ_BATCHAI_TASK_INDEX": "1"},
-        "AZ_BATCHAI_TASK_INDEX says 1, but AZUREML_NODE_COUNT is not set",
+        "AZ_BATCHAI_TASK_INDEX is 1, but AZUREML_NODE_COUNT is not set",
     ),
     ({"TF_CONFIG": "worker=a"}, "TF_CONFIG is not JSON: worker=a"),
-    ({"TF_CONFIG": "[]"}, "TF_CONFIG is not an object with a cluster: []"),
-    ({"TF_CONFIG": '{"cluster": 3}'}, 'TF_CONFIG is not an object with a cluster: {"cluster": 3}'),
+    ({"TF_CONFIG": "[]"}, "TF_CONFIG is not an object with a cluster of tasks: []"),
+    ({"TF_CONFIG": '{"cluster": 3}'}, "TF_CONFIG is not an object with a cluster of tasks: {"),
     (
         {"CLUSTER_SPEC": "m4.large"},
-        "CLUSTER_SPEC is not JSON: m4.large: set it right, or HVDTUNE_STARTED_BY=none for a",
+        "CLUSTER_SPEC is not JSON: m4.large. Correct it, or set HVDTUNE_STARTED_BY=none for a",
     ),
     (
         {"CLUSTER_SPEC": cluster(_POOLS, "workerpool1", 5)},
-        "CLUSTER_SPEC says that this process is workerpool1 5, but its cluster has only",
+        "CLUSTER_SPEC has task workerpool1 5, but its cluster is workerpool0 0, ",
     ),
     (
         {"TF_CONFIG": cluster(_CLUSTER, "worker", 7), "HVDTUNE_STARTED_BY": "tensorflow"},
-        "HVDTUNE_STARTED_BY=tensorflow, but TF_CONFIG says that this process is worker 7",
+        "HVDTUNE_STARTED_BY=tensorflow, but TF_CONFIG has task worker 7",
     ),
 ]  # fmt: skip
 
@@ -384,9 +386,11 @@ def test_several_processes_of_which_none_is_this_one_are_refused(environ, senten
 def test_a_launcher_of_one_process_in_each_of_several_tasks_is_remarked(environ, outer):
     environ = environ | {"LOCAL_RANK": "0", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}
     (remark,) = Config.from_environ(environ, ()).vain
-    assert remark.endswith(
-        f": each of them is a job of its own; HVDTUNE_STARTED_BY={outer} makes them one"
+    size = recognise(environ | {"HVDTUNE_STARTED_BY": outer}).size
+    assert re.match(
+        rf"[A-Z_]+ reports 1 process, [A-Z_]+ reports {size}\. Starting {size} ", remark
     )
+    assert remark.endswith(f"; set HVDTUNE_STARTED_BY={outer} to start one job of {size} ranks.")
     assert recognise(_SRUN | _TORCHRUN).remark == ""
 
 
@@ -401,11 +405,11 @@ def test_a_cluster_may_number_its_tasks():
     [
         (
             _SRUN | {"SLURM_LOCALID": "5"},
-            "srun says that this is local rank 5, but also that its host has 3 ranks: set it right",
+            "srun sets local rank 5 on a host with 3 ranks. Correct it",
         ),
         (
             _TORCHRUN | {"LOCAL_RANK": "2", "LOCAL_WORLD_SIZE": "1"},
-            "torchrun says that this is local rank 2, but also that its host has 1 rank: set it",
+            "torchrun sets local rank 2 on a host with 1 rank. Correct it",
         ),
     ],
 )
@@ -460,38 +464,42 @@ def test_the_innermost_launcher_counts(environ, dialect):
     [
         (
             _SRUN | {"RANK": "0", "WORLD_SIZE": "7", "MASTER_ADDR": "a"},
-            "srun and whoever has set the variables of torch.distributed disagree: SLURM_PROCID "
-            "says rank 5, RANK says rank 0; unset the variables of the one that did not start this "
-            "process, or set HVDTUNE_STARTED_BY to slurm or torch",
+            "srun and torch.distributed disagree: SLURM_PROCID is 5, RANK is 0. Unset the "
+            "variables of the launcher that did not start this process, or set "
+            "HVDTUNE_STARTED_BY to slurm or torch",
         ),
         (
             _SRUN | {"RANK": "5", "WORLD_SIZE": "14", "MASTER_ADDR": "a"},
-            "SLURM_STEP_NUM_TASKS says size 7, WORLD_SIZE says size 14",
+            "SLURM_STEP_NUM_TASKS is 7, WORLD_SIZE is 14",
         ),
         (
             _OPENMPI | {"HOROVOD_RANK": "0", "HOROVOD_SIZE": "4"},
-            "HOROVOD_RANK says rank 0, OMPI_COMM_WORLD_RANK says rank 3",
+            "HOROVOD_RANK is 0, OMPI_COMM_WORLD_RANK is 3",
         ),
-        (_OPENMPI | {"PMIX_RANK": "2"}, "OMPI_COMM_WORLD_RANK says rank 3, PMIX_RANK says rank 2"),
-        ({"PMIX_RANK": "4"} | _SRUN, "PMIX_RANK says rank 4, SLURM_PROCID says rank 5"),
+        (_OPENMPI | {"PMIX_RANK": "2"}, "OMPI_COMM_WORLD_RANK is 3, PMIX_RANK is 2"),
+        ({"PMIX_RANK": "4"} | _SRUN, "PMIX_RANK is 4, SLURM_PROCID is 5"),
         (
             _SRUN | {"PMI_RANK": "1", "PMI_SIZE": "7"},
-            "PMI_RANK says rank 1, SLURM_PROCID says rank",
+            "PMI_RANK is 1, SLURM_PROCID is 5",
         ),
         (
             _SRUN | {"JSM_NAMESPACE_RANK": "5", "JSM_NAMESPACE_SIZE": "8"},
-            "SLURM_STEP_NUM_TASKS says size 7, JSM_NAMESPACE_SIZE says size 8",
+            "SLURM_STEP_NUM_TASKS is 7, JSM_NAMESPACE_SIZE is 8",
         ),
-        ({"PMI_RANK": "2", "PMI_SIZE": "2"}, "PMI_RANK=2 is not a rank of PMI_SIZE=2"),
+        (
+            {"PMI_RANK": "2", "PMI_SIZE": "2"},
+            "PMI_RANK=2 is out of range: PMI_SIZE is 2, so ranks are numbered 0 to 1.",
+        ),
         ({"PMI_RANK": "x", "PMI_SIZE": "2"}, "PMI_RANK=x is not a whole number"),
         (
             {"HVDTUNE_NODE": "2", "HVDTUNE_NODES": "2"},
-            "HVDTUNE_NODE=2 is not a number of a host, from 0 on, of HVDTUNE_NODES=2",
+            "HVDTUNE_NODE=2 is out of range: HVDTUNE_NODES is 2, so hosts are numbered 0 to 1.",
         ),
-        ({"HVDTUNE_STARTED_BY": "srun"}, "HVDTUNE_STARTED_BY=srun is none of hvdtune, horovod"),
+        ({"HVDTUNE_STARTED_BY": "srun"}, "HVDTUNE_STARTED_BY=srun is not one of hvdtune, horovod"),
         (
             {"HVDTUNE_STARTED_BY": "slurm"},
-            "HVDTUNE_STARTED_BY=slurm, but srun has not set SLURM_PROCID and SLURM_STEP_NUM_TASKS",
+            "HVDTUNE_STARTED_BY=slurm, but srun has not set SLURM_PROCID, SLURM_STEP_ID and "
+            "SLURM_STEP_NUM_TASKS",
         ),
         (
             {"HVDTUNE_STARTED_BY": "tensorflow"},
@@ -547,24 +555,24 @@ def test_a_short_form_of_too_many_hosts_is_refused(expand, text):
     [
         (
             {"PMI_RANK": "1", "PMI_SIZE": "4000000000"},
-            "PMI_SIZE=4000000000 is more than 1000000, the most ranks of a job: set it right, or "
-            "HVDTUNE_STARTED_BY=none for a process alone",
+            "PMI_SIZE=4000000000 is more than 1000000 ranks. Correct it, or set "
+            "HVDTUNE_STARTED_BY=none for a single process",
         ),
         ({"PMI_RANK": "1", "PMI_SIZE": "9" * 23}, f"PMI_SIZE={'9' * 23} is more than 1000000"),
         *(
             (
                 {"PMI_RANK": rank, "PMI_SIZE": "2"},
-                f"PMI_RANK={rank} {fault}: set it right, or HVDTU",
+                f"PMI_RANK={rank} {fault}. Correct it, or set HVDTU",
             )
             for rank, fault in (
                 ("x", "is not a whole number"),
                 ("-1", "is negative"),
-                ("2", "is not a rank of PMI_SIZE=2"),
+                ("2", "is out of range: PMI_SIZE is 2, so ranks are numbered 0 to 1"),
             )
         ),
         (
             _SRUN | {"SLURM_STEP_NODELIST": "n[1-99999999999]"},
-            "SLURM_STEP_NODELIST=n[1-99999999999] has more than 100000 hosts: set it right, or",
+            "SLURM_STEP_NODELIST=n[1-99999999999] has more than 100000 hosts. Correct it, or set",
         ),
         (
             _SRUN | {"SLURM_NODEID": "0", "SLURM_STEP_TASKS_PER_NODE": "2(x99999999999)"},
@@ -657,6 +665,6 @@ def test_a_place_names_each_variable_that_told_it_once(environ, told_by):
 )
 def test_a_rank_without_a_size_is_no_matter_of_plugins(told, missing):
     with pytest.raises(
-        UsageError, match=f"^{told} is set, but not {missing}, although .* both: set"
+        UsageError, match=rf"^{told} is .*, but {missing} is not.*\. Correct it, or set"
     ):
         Config.from_environ({told: "2"}, ())

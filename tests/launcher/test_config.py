@@ -149,7 +149,7 @@ def test_a_key_file_of_another_user_is_refused(tmp_path, monkeypatch):
     ("changes", "fault"),
     [
         ({"HVDTUNE_RANK": "two"}, "HVDTUNE_RANK=two is not a whole number"),
-        ({"HVDTUNE_RANK": "2"}, "not a rank of HVDTUNE_SIZE=2: `hvdtune run` sets"),
+        ({"HVDTUNE_RANK": "2"}, "HVDTUNE_RANK=2 is out of range: HVDTUNE_SIZE is 2, "),
         ({"HVDTUNE_RENDEZVOUS": ""}, "HVDTUNE_SIZE=2 needs HVDTUNE_RENDEZVOUS"),
         ({"HVDTUNE_RENDEZVOUS": "nowhere"}, "is not ADDRESS:PORT"),
         ({"HVDTUNE_RENDEZVOUS": "a:99999"}, "is not ADDRESS:PORT"),
@@ -276,9 +276,9 @@ def test_rank_and_size_are_those_of_the_launcher(environ, wanted):
 
 
 def test_a_rank_without_a_size_is_refused():
-    with pytest.raises(UsageError, match=r"^PMI_RANK is set, but not PMI_SIZE, although "):
+    with pytest.raises(UsageError, match=r"^PMI_RANK is set, but PMI_SIZE is not"):
         environ_rank_and_size({"PMI_RANK": "1"})
-    with pytest.raises(UsageError, match=r"^PMIX_RANK is set, but nothing says how many ranks"):
+    with pytest.raises(UsageError, match=r"^PMIX_RANK is set, but the number of ranks is not"):
         environ_rank_and_size({"PMIX_RANK": "1"})
 
 

@@ -408,7 +408,7 @@ def test_a_launcher_that_was_told_half_a_place_refuses_it_as_init_does(environ):
 
 def test_a_launcher_that_was_told_no_size_does_not_launch_a_job_of_its_own():
     with pytest.raises(
-        UsageError, match=r"^PMIX_RANK is set, but nothing .* HVDTUNE_STARTED_BY=no"
+        UsageError, match=r"^PMIX_RANK is set, but the number .* HVDTUNE_STARTED_BY=no"
     ):
         node_meeting({"PMIX_RANK": "0"})
 

@@ -1,39 +1,45 @@
-"""A dialect: the variables by which one launcher tells a process its place. Pure.
+"""A dialect: the variables that describe a process's place for one launcher. Pure.
 
-The dialects themselves are in `hvdtune.core.config.dialects`.
+The table of dialects is in `hvdtune.core.config.dialects`.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from hvdtune import parse
 from hvdtune.errors import UsageError
-from hvdtune.plural import counted
+from hvdtune.plural import capitalized, counted
 
 Environ = Mapping[str, str]
-# The end of a sentence about a variable that cannot be.
-REMEDY: Final = "set it right, or HVDTUNE_STARTED_BY=none for a process alone"
+REMEDY: Final = "Correct it, or set HVDTUNE_STARTED_BY=none for a single process"
 T = TypeVar("T")
 
 _BRACKETS: Final = re.compile(r"([^\[\],]*)\[([^\]]*)\]")
 _REPEATED: Final = re.compile(r"(\d+)\(x(\d+)\)")
-# Beyond both a number is a mistake, which costs all memory where it is believed.
+# A larger number is a mistake, which would use up all memory.
 MOST_RANKS: Final = 1_000_000
 MOST_HOSTS: Final = 100_000
 
 
 @dataclass(frozen=True)
 class ToldPlace:
-    """What a dialect says about this process; None and "" where it says nothing.
+    """The place of this process by one dialect.
 
-    `hosts` starts with the host of rank 0; `hosts_file` names a file with one host on each line.
-    `job` is the same on all processes that were started together, and on no others. `is_node`: the
-    dialect counts hosts, with one process on each. `rank_by` and `size_by` are the variables, for
-    messages. `remark` is a sentence for the user about a place that is probably not meant.
+    Attributes:
+        dialect: name of its row.
+        title: name of the launcher, for messages.
+        rank, size, local_rank, local_size, cross_rank, cross_size: None if not set.
+        host: name of this process's host, "" if not set.
+        hosts: all hosts, the one of rank 0 first.
+        hosts_file: file with one host per line.
+        job: name that all processes of one start share, and no others.
+        is_node: the dialect counts hosts, with one process on each.
+        rank_by, size_by: the variables of rank and size, for messages.
+        remark: warning about a place that is probably not intended.
     """
 
     dialect: str
@@ -59,73 +65,73 @@ class ToldPlace:
         return " and ".join(dict.fromkeys(filter(None, (self.rank_by, self.size_by))))
 
     def require_complete(self) -> None:
-        """Raises UsageError where only one of rank and size is told."""
+        """Raises UsageError if only one of rank and size is set."""
         if (self.rank is None) == (self.size is None):
             return
         if not self.size_by:
             raise UsageError(
-                f"{self.rank_by} is set, but nothing says how many ranks there are: start them by "
-                "what says it, as mpirun and srun do, or set HVDTUNE_STARTED_BY=none for a "
-                "process alone"
+                f"{self.rank_by} is set, but the number of ranks is not. Use a launcher that sets "
+                "it (mpirun, srun), or set HVDTUNE_STARTED_BY=none for a single process"
             )
         names = [self.rank_by, self.size_by]
-        told, missing = names if self.size is None else names[::-1]
+        found, missing = names if self.size is None else names[::-1]
         raise UsageError(
-            f"{told} is set, but not {missing}, although {self.title} sets both: {REMEDY}"
+            f"{found} is set, but {missing} is not. {capitalized(self.title)} sets both. {REMEDY}"
         )
 
     def require_local_rank(self) -> None:
-        """Raises UsageError for a local rank that cannot be."""
+        """Raises UsageError for a local rank that is not below the local size."""
         number, ranks = self.local_rank, self.local_size
         if number is not None and ranks is not None and number >= ranks:
             raise UsageError(
-                f"{self.title} says that this is local rank {number}, but also that its host has "
-                f"{counted(ranks, 'rank')}: {REMEDY}"
+                f"{self.title} sets local rank {number} on a host with "
+                f"{counted(ranks, 'rank')}. {REMEDY}"
             )
 
     @property
     def is_on_one_host(self) -> bool:
-        """Whether all processes are known to be on one host."""
+        """True if all processes are known to be on one host."""
         return self.size is not None and self.size in (1, self.local_size)
 
 
-def _nothing(_: Environ) -> str:
-    return ""
-
-
-def _no_hosts(_: Environ) -> tuple[str, ...]:
-    return ()
+def _no_more(_: Environ) -> dict[str, Any]:
+    return {}
 
 
 @dataclass(frozen=True)
 class Dialect:
-    """One row of the table: how a launcher is recognised, and what its variables are called.
+    """One row of the table: the names of a launcher's variables.
 
-    Of several names the first that is set counts. Without `present` the dialect is recognised by
-    any of the variables of rank and size. `hides` names the dialects whose values may differ,
-    because their launcher starts this one, or is started by it to reach other hosts. `place`
-    derives rank and size where no variable has them as such. `fault` says what is wrong where the
-    dialect does not tell a place although its variables say that there are several processes, or
-    cannot be, "" for nothing. `remedy` is what to do about a number that cannot be. `mpi` is the
-    flavour of MPI that has such ranks, None for none. A dialect that does not form jobs is read by
-    scripts only.
+    `A|B` is the first of these variables that is set.
+
+    Attributes:
+        needs: variables that must all be set. [default: the first one of `rank`]
+        job: returns the name of the job.
+        more: returns fields of ToldPlace that no variable has as such, None for no place. Raises
+            ValueError for values that do not fit together.
+        ignored: returns True if the variables belong to something else.
+        remedy: last sentence of a message about a wrong number.
+        hides: dialects whose numbers do not count, because one launcher may start the other.
+        is_node: as of ToldPlace.
+        mpi: flavour of MPI of such ranks, "" for any, None for none.
+        forms_jobs: False for a dialect that only scripts read.
     """
 
     name: str
     title: str
-    rank: tuple[str, ...]
-    size: tuple[str, ...]
-    local_rank: tuple[str, ...] = ()
-    local_size: tuple[str, ...] = ()
-    cross_rank: tuple[str, ...] = ()
-    cross_size: tuple[str, ...] = ()
-    host: tuple[str, ...] = ()
-    hosts_file: tuple[str, ...] = ()
-    hosts: Callable[[Environ], tuple[str, ...]] = _no_hosts
-    job: Callable[[Environ], str] = _nothing
-    place: Callable[[Environ], dict[str, int]] | None = None
-    present: Callable[[Environ], bool] | None = None
-    fault: Callable[[Environ], str] = _nothing
+    rank: str
+    size: str = ""
+    local_rank: str = ""
+    local_size: str = ""
+    cross_rank: str = ""
+    cross_size: str = ""
+    host: str = ""
+    hosts_file: str = ""
+    first_host: str = ""
+    needs: tuple[str, ...] = ()
+    job: Callable[[Environ], str] = lambda _: ""
+    more: Callable[[Environ], dict[str, Any] | None] = _no_more
+    ignored: Callable[[Environ], bool] = lambda _: False
     remedy: str = REMEDY
     hides: frozenset[str] = frozenset()
     is_node: bool = False
@@ -133,110 +139,140 @@ class Dialect:
     forms_jobs: bool = True
 
     def read(self, env: Environ) -> ToldPlace | None:
-        """What `env` says in this dialect, None where it does not speak it.
+        """Return the place that `env` describes in this dialect, None for none.
 
-        Raises UsageError naming the variable whose value cannot be.
+        Raises UsageError naming the variable with a wrong value.
         """
-        names = (*self.rank, *self.size)
-        here = self.present(env) if self.present else any(env.get(name) for name in names)
-        if not here:
+        try:
+            more = None if self.ignored(env) or self.missing(env) else self.more(env)
+        except UsageError:
+            raise
+        except ValueError:
+            return None  # reported by `fault` if no other dialect describes a place
+        if more is None:
             return None
-        derived = self.place(env) if self.place else {}
-
-        def number(field: str, names: tuple[str, ...]) -> int | None:
-            return derived[field] if field in derived else whole_of(env, names, self.remedy)
-
-        told = ToldPlace(
+        numbers = ("rank", "size", "local_rank", "local_size", "cross_rank", "cross_size")
+        fields: dict[str, Any] = {
+            name: whole_of(env, getattr(self, name), self.remedy)
+            for name in numbers
+            if name not in more
+        }
+        first = first_of(env, self.first_host)
+        place = ToldPlace(
             self.name,
             self.title,
-            rank=number("rank", self.rank),
-            size=number("size", self.size),
-            local_rank=number("local_rank", self.local_rank),
-            local_size=number("local_size", self.local_size),
-            cross_rank=number("cross_rank", self.cross_rank),
-            cross_size=number("cross_size", self.cross_size),
-            host=first_of(env, self.host),
-            hosts=self.hosts(env),
-            hosts_file=first_of(env, self.hosts_file),
-            job=self.job(env),
-            is_node=self.is_node,
-            rank_by=_name_of(env, self.rank),
-            size_by=_name_of(env, self.size),
+            **{
+                "host": first_of(env, self.host),
+                "hosts": (first,) if first else (),
+                "hosts_file": first_of(env, self.hosts_file),
+                "job": self.job(env),
+                "is_node": self.is_node,
+                "rank_by": name_of(env, self.rank),
+                "size_by": name_of(env, self.size),
+                **fields,
+                **more,
+            },
         )
-        if told.size == 0:
-            raise UsageError(f"{told.size_by}=0 cannot be: {self.remedy}")
-        if told.rank is not None and told.size is not None and told.rank >= told.size:
-            what = "a number of a host, from 0 on, of" if told.is_node else "a rank of"
+        if place.size == 0:
+            raise UsageError(f"{place.size_by} is 0. {self.remedy}")
+        if place.rank is not None and place.size is not None and place.rank >= place.size:
             raise UsageError(
-                f"{told.rank_by}={told.rank} is not {what} {told.size_by}={told.size}: "
+                f"{place.rank_by}={place.rank} is out of range: {place.size_by} is {place.size}, "
+                f"so {'hosts' if place.is_node else 'ranks'} are numbered 0 to {place.size - 1}. "
                 f"{self.remedy}"
             )
-        return told
+        return place
+
+    def missing(self, env: Environ) -> list[str]:
+        """Return the variables that must be set and are not."""
+        needs = self.needs or (self.rank.partition("|")[0],)
+        return [names.replace("|", " or ") for names in needs if not first_of(env, names)]
+
+    def fault(self, env: Environ) -> str:
+        """Return a sentence if variables of several processes are set only in part, or wrong."""
+        if self.ignored(env):
+            return ""
+        try:
+            self.more(env)
+        except UsageError:
+            pass  # only of interest to a process that has a place
+        except ValueError as error:
+            return str(error)
+        missing = self.missing(env)
+        least = {self.rank: 1, self.size: 2, self.local_rank: 1, self.local_size: 2}
+        for names, number in least.items():
+            name = names.partition("|")[0]
+            # Only a user with several hosts sets HVDTUNE_NODE, so 0 counts, too.
+            if missing and (number_in(env, name) >= number or name == "HVDTUNE_NODE" in env):
+                verb = "is" if len(missing) == 1 else "are"
+                return f"{name} is {env[name]}, but {listed(missing)} {verb} not set"
+        return ""
 
 
-def first_of(env: Environ, names: tuple[str, ...]) -> str:
-    """The value of the first of these variables that is set, "" for none."""
-    return next((env[name] for name in names if env.get(name)), "")
+def listed(names: Sequence[str]) -> str:
+    """Return the names in one phrase, as in `A, B and C`."""
+    return " and ".join(filter(None, (", ".join(names[:-1]), *names[-1:])))
 
 
-def whole_of(env: Environ, names: tuple[str, ...], remedy: str = REMEDY) -> int | None:
-    """The number in the first of these variables that is set. Raises UsageError naming it."""
-    for name in names:
-        if env.get(name):
-            try:
-                number = parse.whole(env[name])
-            except ValueError as error:
-                raise UsageError(f"{name}={env[name]} {error}: {remedy}") from None
-            if number > MOST_RANKS:
-                raise UsageError(
-                    f"{name}={env[name]} is more than {MOST_RANKS}, the most ranks of a job: "
-                    f"{remedy}"
-                )
-            return number
-    return None
+def name_of(env: Environ, names: str) -> str:
+    """Return the first of the variables in `A|B` that is set, else the first one."""
+    each = names.split("|")
+    return next((name for name in each if env.get(name)), each[0])
 
 
-def hosts_in(env: Environ, names: tuple[str, ...]) -> tuple[str, ...]:
-    """The hosts that the first of these variables that is set has in Slurm's short form.
+def first_of(env: Environ, names: str) -> str:
+    """Return the value of the first of the variables in `A|B` that is set, "" for none."""
+    return env.get(name_of(env, names), "")
 
-    Raises UsageError naming it where they are too many.
+
+def number_in(env: Environ, name: str) -> int:
+    """Return the number in a variable, -1 for anything else."""
+    text = env.get(name, "")
+    return int(text) if text.isdecimal() else -1
+
+
+def whole_of(env: Environ, names: str, remedy: str = REMEDY) -> int | None:
+    """Return the number in the first of the variables in `A|B` that is set.
+
+    Raises UsageError naming the variable.
     """
-    return _in_short_form(env, names, expand_hosts)
+    name, text = name_of(env, names), first_of(env, names)
+    if not text:
+        return None
+    try:
+        number = parse.whole(text)
+    except ValueError as error:
+        raise UsageError(f"{name}={text} {error}. {remedy}") from None
+    if number > MOST_RANKS:
+        raise UsageError(f"{name}={text} is more than {MOST_RANKS} ranks. {remedy}")
+    return number
 
 
-def counts_in(env: Environ, names: tuple[str, ...]) -> tuple[int, ...]:
-    """The numbers that the first of these variables that is set has in Slurm's short form.
-
-    Raises UsageError naming it where they are too many.
-    """
-    return _in_short_form(env, names, repeated_counts)
-
-
-def _in_short_form(
-    env: Environ, names: tuple[str, ...], expand: Callable[[str], tuple[T, ...]]
-) -> tuple[T, ...]:
+def expanded(env: Environ, names: str, expand: Callable[[str], tuple[T, ...]]) -> tuple[T, ...]:
+    """Expand the first of the variables in `A|B` that is set. Raises UsageError naming it."""
     try:
         return expand(first_of(env, names))
     except ValueError as error:
-        name = _name_of(env, names)
-        raise UsageError(f"{name}={env[name]} {error}: {REMEDY}") from None
+        raise UsageError(
+            f"{name_of(env, names)}={first_of(env, names)} {error}. {REMEDY}"
+        ) from None
 
 
 def joined(env: Environ, *names: str) -> str:
-    """The values of all these variables, "" unless every one is set."""
+    """Return the values of all these variables, "" unless every one is set."""
     values = [env.get(name, "") for name in names]
     return "/".join(values) if all(values) else ""
 
 
 def expand_hosts(text: str) -> tuple[str, ...]:
-    """The hosts of Slurm's short form, as in `login,node[1-3,07]-ib`. Pure.
+    """Return the hosts of Slurm's short form, as in `login,node[1-3,07]-ib`. Pure.
 
     Raises ValueError, with the end of a sentence, for more than MOST_HOSTS.
     """
     hosts: list[str] = []
-    for part in _outer_parts(text):
-        stems = [""]
-        rest = part
+    # Split at the commas outside of brackets.
+    for part in filter(None, re.split(r",(?![^\[]*\])", text)):
+        stems, rest = [""], part
         while match := _BRACKETS.match(rest):
             numbers = [number for piece in match[2].split(",") for number in _range(piece)]
             _require_few(len(stems) * len(numbers))
@@ -248,14 +284,13 @@ def expand_hosts(text: str) -> tuple[str, ...]:
 
 
 def repeated_counts(text: str) -> tuple[int, ...]:
-    """The numbers of Slurm's short form, as in `4(x2),3` for 4, 4 and 3. Pure.
+    """Return the numbers of Slurm's short form, as in `4(x2),3` for 4, 4 and 3. Pure.
 
-    Raises ValueError, with the end of a sentence, where they are of more than MOST_HOSTS.
+    Raises ValueError, with the end of a sentence, for more than MOST_HOSTS numbers.
     """
     counts: list[int] = []
     for part in text.split(","):
-        match = _REPEATED.fullmatch(part)
-        if match:
+        if match := _REPEATED.fullmatch(part):
             _require_few(len(counts) + int(match[2]))
             counts += [int(match[1])] * int(match[2])
         elif part.isdigit():
@@ -265,24 +300,14 @@ def repeated_counts(text: str) -> tuple[int, ...]:
     return tuple(counts)
 
 
-def _outer_parts(text: str) -> list[str]:
-    """Split at the commas that stand outside of brackets."""
-    return [part for part in re.split(r",(?![^\[]*\])", text) if part]
-
-
 def _range(text: str) -> list[str]:
     first, dash, last = text.partition("-")
     if not dash or not (first.isdigit() and last.isdigit()):
         return [text]
-    width = len(first)
     _require_few(int(last) - int(first) + 1)
-    return [f"{number:0{width}}" for number in range(int(first), int(last) + 1)]
+    return [f"{number:0{len(first)}}" for number in range(int(first), int(last) + 1)]
 
 
 def _require_few(hosts: int) -> None:
     if hosts > MOST_HOSTS:
         raise ValueError(f"has more than {MOST_HOSTS} hosts")
-
-
-def _name_of(env: Environ, names: tuple[str, ...]) -> str:
-    return next((name for name in names if env.get(name)), names[0] if names else "")

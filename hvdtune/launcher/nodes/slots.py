@@ -49,7 +49,7 @@ def _as_torchrun_counts(env: Mapping[str, str]) -> int:
         if asked == "gpu" and not gpus:
             raise UsageError(f"{_PROCESSES}=gpu, but CUDA's driver finds no GPU on this host.")
         return gpus or usable_processors()
-    if not asked.isdigit() or not (count := whole_of(env, (_PROCESSES,))):
+    if not asked.isdigit() or not (count := whole_of(env, _PROCESSES)):
         raise UsageError(
             f"{_PROCESSES}={asked} is invalid. Set a number of processes (1 or more), auto, cpu or "
             "gpu."
