@@ -1,8 +1,8 @@
-"""Operations of a process group in flight, and the one thread that completes them unasked.
+"""Operations of process groups in flight, and the thread that completes them without a waiter.
 
-A caller that waits for an operation does so in the core. Where nobody waits, as when a future was
-asked for or the Work was dropped, the core tells a queue that the operation has ended, and one
-thread of the process takes it from there.
+A caller that waits for an operation does so in the core. If no thread waits, because a future was
+requested or the Work was dropped, the core puts the ended operation into a queue, and one thread of
+the process completes it.
 """
 
 from __future__ import annotations
@@ -23,24 +23,17 @@ from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar, cast
 import torch
 from torch import distributed
 
-from hvdtune.core.rank.handles import WAIT_SLICE_S
-from hvdtune.core.rank.process import PROCESS
+from hvdtune.core.rank.in_flight import WAIT_SLICE_S, InFlight
 from hvdtune.distributed.job import find_loss, hang_warning_s, news_can_come, told_ranks
-from hvdtune.errors import (
-    CollectiveError,
-    HvdtuneError,
-    MismatchError,
-    RankLostError,
-    ShutdownError,
-)
+from hvdtune.errors import CollectiveError, MismatchError, RankLostError, ShutdownError
 
 if TYPE_CHECKING:
     from hvdtune.core import _native
 
 F = TypeVar("F", bound=Callable[..., Any])
-Finish = Callable[[Any], list[torch.Tensor]]  # of a _native.Operation, or None
+Finish = Callable[[Any], list[torch.Tensor]]  # takes a _native.Operation, or None
 
-# How long news of a rank that was lost may take to come by the first group of the process.
+# How long the process's first group may take to report a lost rank.
 _NEWS_S: Final = 1.0
 _NEWS_OF_LEAVERS_S: Final = 0.5
 _FOREVER_S: Final = 3600.0
@@ -49,44 +42,38 @@ _is_profiled: Final[Callable[[], bool]] = torch.autograd._profiler_enabled  # ty
 _CORE_HAS_LEFT: Final = " has shut down, so no collective can complete"
 _CORE_DIFFERS: Final = "every rank must call the same operation"
 _NO_RANGE: Final = contextlib.nullcontext()
-# How long callbacks that are under way when the interpreter ends may take.
-_GRACE_S: Final = 5.0
+_GRACE_S: Final = 5.0  # for callbacks that run when the interpreter ends
 _WAKE: Final = 0  # a token that no flight has
 
 
 def eager(function: F) -> F:
-    """The function, which torch.compile neither traces nor looks into."""
+    """Excludes the function from torch.compile."""
     disabled: Any = torch.compiler.disable(function)  # type: ignore[no-untyped-call]
     return cast(F, disabled)
 
 
 def in_profile(prefix: str, what: str) -> contextlib.AbstractContextManager[object]:
-    """A range of torch.profiler, where one is on, of the operation that a flight is called by."""
+    """Return a range of torch.profiler for the operation of a flight, if a profiler is active."""
     if not _is_profiled():
         return _NO_RANGE
     return torch.profiler.record_function(f"hvdtune:{prefix}{what.partition(' ')[0]}")
 
 
-class Flight:
-    """One operation, which owns the memory that it uses until it has ended.
+class Flight(InFlight):
+    """One operation of a process group: adds deadlines, futures and errors of torch to InFlight.
 
-    While the core has it, it is in `PROCESS.in_flight`, so the memory lives on when every Work of
-    it is gone. A signal handler may raise between any two instructions of its methods: then every
-    method can be called again.
-
-    Thread rule: any thread. `_finishing` is held while the result is made. The collector may run a
-    finalizer in a thread that holds any lock, so finalizers take none. Their calls rely on
-    Python's lock, as single operations on a deque, a dict or an attribute do. Nothing sleeps under
-    `_finishing`.
+    Thread rule: any thread. `_finishing` is held while the result is made; nothing sleeps under it.
+    The collector may run a finalizer in a thread that holds any lock, so finalizers take none: the
+    methods they call rely on Python's lock, as single operations on a deque, dict or attribute do.
 
     Attributes:
-        what: for messages: the operation and its number, as in `allreduce 12 of group 0`.
-        awaits: for messages: what it waits for before the core knows it.
-        verdict_s: how long, once the group's timeout is over, who waits does so for the core to say
-            which rank is at fault.
-        source: the rank that sends, of a receipt; -1 elsewhere, and where it is not known yet.
-        is_lost: whether it failed because another member was lost, rather than has left.
-        on_mismatch: called when the ranks disagreed about it, before it has ended; maybe again.
+        what: the operation for messages, as in `allreduce 12 of process group 0`.
+        awaits: the reason for messages why it is not submitted yet.
+        verdict_s: how much longer than the group's timeout a waiter waits, for the core to find the
+            rank at fault.
+        source: the sender's rank, of a receipt; -1 if unknown.
+        is_lost: whether it failed because another member was lost, rather than left.
+        on_mismatch: called when the ranks disagreed about it, before it ends; maybe twice.
     """
 
     __slots__ = (
@@ -95,16 +82,9 @@ class Flight:
         "_ended",
         "_error",
         "_failed_s",
-        "_failure",
         "_finish",
         "_finishing",
-        "_handles",
-        "_has_landed",
-        "_is_added",
         "_is_watched",
-        "_native",
-        "_operations",
-        "_owners",
         "_promise",
         "_ranks",
         "_result",
@@ -130,11 +110,12 @@ class Flight:
     ) -> None:
         """
         Args:
-            finish: makes the result of the ended operation, None of one that has landed. It is
-                called again only if a signal handler raised in it.
-            ranks: of the job, by their numbers in the runtime.
-            awaits: see the attribute; required unless it is submitted at once.
+            finish: makes the result from the ended operation, or from None if it has landed.
+                Called again only if a signal handler raised in it.
+            ranks: the members' ranks in the job.
+            awaits: required unless the flight is submitted at once.
         """
+        super().__init__(owners, [])
         self.what = what
         self.awaits = awaits
         self.verdict_s = 0.0
@@ -143,32 +124,16 @@ class Flight:
         self.on_mismatch: Callable[[], None] | None = None
         self.deadline_s = time.monotonic() + timeout_s
         self._timeout_s = timeout_s
-        self._native: _native.Runtime | None = None
-        self._begun = threading.Event() if awaits else None
-        self._handles: list[int] = []  # the core's: it adds one, and makes it 0 when that ends
-        self._operations: list[_native.Operation] = []
-        self._owners = owners
+        self._begun = threading.Event() if awaits else None  # submitted, or has an outcome
         self._finish: Finish | None = finish
         self._ranks = ranks
         self._finishing = threading.RLock()
-        self._has_landed = False
-        self._failure: BaseException | None = None
         self._failed_s: float | None = None
         self._ended = False
         self._is_watched = False
-        self._is_added = False
         self._error: BaseException | None = None
         self._result: list[torch.Tensor] = []
         self._promise: dict[None, _Promise] = {}  # setdefault() lets one thread make it
-
-    @property
-    def is_submitted(self) -> bool:
-        """Whether the core has, or had, the operation."""
-        return bool(self._handles)
-
-    def is_of(self, native: _native.Runtime) -> bool:
-        """Whether it was submitted to this runtime."""
-        return self._native is native
 
     def submit(
         self,
@@ -179,47 +144,46 @@ class Flight:
         expected_bytes: Sequence[int] = (),
         title: str = "",
         *,
-        is_patient: bool = False,
+        background: bool = False,
     ) -> None:
-        """Submits the request. Raises what the core refuses; then it is not submitted.
+        """Submits the request. If the core refuses it, raises why, and nothing is in flight.
 
         Args:
-            title: its name in the timeline, in place of the request's name.
-            is_patient: exempt from timeouts and hang reports. It uses no memory of the caller's.
+            title: its name in the timeline, instead of the request's name.
+            background: exempt from timeouts and hang reports. It uses no memory of the caller's,
+                and the completer owns it.
         """
-        try:
-            if not is_patient:
-                PROCESS.in_flight.add(self)
-            self._native = native
-            native.submit(
-                [request],
-                inputs,
-                outputs,
-                self._handles,
-                expected_bytes=expected_bytes,
-                awaited=not is_patient,
-                title=title,
-                patient=is_patient,
-            )
-        finally:
-            if not self._handles:
-                PROCESS.in_flight.discard(self)
-        self._note_begin()
+        self._submit(
+            native,
+            [request],
+            inputs,
+            outputs,
+            expected_bytes=expected_bytes,
+            awaited=not background,
+            title=title,
+            patient=background,
+        )
+        if self._begun is not None:
+            self._begun.set()
+        if background:
+            self._leave()
         if self._is_watched:
             self.watch()
 
     def fail(self, error: BaseException) -> None:
         """Fails it, soon. REQUIRES: it is not submitted."""
         self._failure = self._failure or error
-        self._note_begin()
+        if self._begun is not None:
+            self._begun.set()
         COMPLETER.call(partial(self.settle, may_sleep=True))
 
     def land(self, source: int) -> None:
-        """Ends it, whose memory has the message of `source`. REQUIRES: it is not submitted."""
+        """Ends it with the message of `source` in its memory. REQUIRES: it is not submitted."""
         self.source = source
-        self._has_landed = True
+        self.handles.append(0)
         self.settle()
-        self._note_begin()
+        if self._begun is not None:
+            self._begun.set()
 
     @property
     def ended(self) -> bool:
@@ -230,91 +194,99 @@ class Flight:
 
     @property
     def is_over(self) -> bool:
-        """Whether it is known to have ended."""
+        """Whether it is known to have ended; does not ask the core."""
         return self._ended
 
     @property
     def error(self) -> BaseException | None:
-        """Why it failed, None where it did not or has not ended."""
+        """The error it ended with, if any."""
         return self._error
 
     def wait(self, timeout_s: float | None = None) -> None:
         """Returns when it has ended.
 
         Args:
-            timeout_s: in place of the group's.
+            timeout_s: replaces the group's timeout.
 
         Raises:
             DistBackendError: it has failed, or has not ended in time.
         """
         if not self._ended:
             COMPLETER.hand_over()
-        given_s = self._timeout_s if timeout_s is None else timeout_s
+            self._await_outcome(timeout_s)
+            self._conclude(may_sleep=True)
+            self._fulfil()
+        self.raise_failure()
+
+    def _await_outcome(self, timeout_s: float | None) -> None:
         begun_s = time.monotonic()
+        given_s = self._timeout_s if timeout_s is None else timeout_s
         deadline_s = begun_s + given_s
         if timeout_s is None:
             deadline_s = self.deadline_s + min(self.verdict_s, given_s)
         warns_s = 0.0
-        while not self._ended:
+        while not (self._ended or self.has_outcome):
             left_s = deadline_s - time.monotonic()
-            if left_s <= 0 and not self.ended:
-                raise self._late(given_s)
             wait_s = min(WAIT_SLICE_S, max(left_s, 0.0))
-            if self.has_outcome or (self._handles and self._look(wait_s)):
-                self._conclude(may_sleep=True)
-                self._tell()
-            elif not self._handles and self._begun is not None:
-                self._begun.wait(wait_s)
-                warns_s = warns_s or hang_warning_s()
-                waited_s = time.monotonic() - begun_s
-                is_silent = not (self._handles or self.has_outcome or self._ended)
-                if warns_s and waited_s >= warns_s and is_silent:
-                    warns_s = 2 * waited_s
-                    warn(f"{self.what} has waited for {waited_s:.1f} s: {self.awaits}")
-        self.raise_failure()
+            if self.handles:
+                if not self._look(self._native, wait_s) and left_s <= 0:
+                    raise self._late(given_s)
+                continue
+            if left_s <= 0:
+                raise self._late(given_s)
+            if self._begun is None:  # being submitted
+                time.sleep(min(wait_s, 0.001))
+                continue
+            self._begun.wait(wait_s)
+            warns_s = warns_s or hang_warning_s()
+            waited_s = time.monotonic() - begun_s
+            if warns_s and waited_s >= warns_s and not self._begun.is_set():
+                warns_s = 2 * waited_s
+                warn(f"{self.what} has waited for {waited_s:.1f} s: {self.awaits}")
 
     def raise_failure(self) -> None:
-        """Raises DistBackendError where it has failed."""
+        """Raises DistBackendError if it has failed."""
         if self._error is not None:
             raise self._error
 
     def result(self) -> list[torch.Tensor]:
-        """Its tensors. Raises as `wait` does, of what has ended."""
+        """Its tensors, once it has ended. Raises as `wait` does."""
         self.raise_failure()
         return self._result
 
     def future(self) -> torch.futures.Future[list[torch.Tensor]]:
-        """Holds the tensors when it has ended, or why it failed."""
+        """A future that gets its tensors, or its error, when it ends."""
         promise = self._promise.get(None)
         if promise is None:
             signal: torch.futures.Future[None] = torch.futures.Future()
             made = _Promise(signal, signal.then(lambda _: self.result()))
             promise = self._promise.setdefault(None, made)
         self.watch()
-        self._tell()
+        self._fulfil()
         return promise.future
 
     def watch(self) -> None:
-        """Has the completer's thread end it."""
+        """Makes the completer's thread end it. Takes no lock."""
         self._is_watched = True
-        if self._handles and self._native is not None and not (self._is_added or self._ended):
-            COMPLETER.add(self, self._native, self._handles[0])
-            self._is_added = True  # last: a signal handler may raise before
+        if self.handles and self._native is not None and not self._ended:
+            COMPLETER.add(self, self._native, self.handles[0])
 
     def settle(self, *, may_sleep: bool = False) -> None:
         """Ends it if it has an outcome.
 
         Args:
-            may_sleep: wait for news of why it failed, instead of leaving it as it is until then.
+            may_sleep: wait for news about the failure, instead of leaving it in flight until then.
         """
-        if not self._ended and (self.has_outcome or (self._handles and self._look(0.0))):
+        if not self._ended and (
+            self.has_outcome or (self.handles and self._look(self._native, 0.0))
+        ):
             self._conclude(may_sleep=may_sleep)
-        self._tell()
+        self._fulfil()
 
     def expire(self) -> None:
-        """Fails its future, because the time is over; the memory stays with it.
+        """Fails its future, because the time is over; it keeps its memory.
 
-        REQUIRES: this is not the main thread, in which a signal handler may raise.
+        REQUIRES: not the main thread, in which a signal handler may raise.
         """
         if self._finishing.acquire(blocking=False):  # else another thread ends it
             try:
@@ -322,11 +294,7 @@ class Flight:
                     self._error = self._late(self._timeout_s)
             finally:
                 self._finishing.release()
-            self._fulfil()
-
-    def leave_to_parent(self, refuse: Any) -> None:
-        """In a child of fork, where every method raises what those of `refuse` do."""
-        self._native, self._handles = refuse, self._handles or [-1]
+            self._fulfil(expired=True)
 
     def _late(self, timeout_s: float) -> distributed.DistBackendError:
         late = TimeoutError(f"Timed out after {timeout_s:g} s")
@@ -335,27 +303,12 @@ class Flight:
     @property
     def has_outcome(self) -> bool:
         """Whether nothing uses its memory any more."""
-        has_core_ended = bool(self._handles) and not any(self._handles)
-        return has_core_ended or self._has_landed or self._failure is not None
-
-    def _look(self, wait_s: float) -> bool:
-        """Waits for the core. Returns whether that has ended it, on this thread or another."""
-        assert self._native is not None
-        try:
-            # No `settle`: a signal handler may raise after it has returned, and the failure that it
-            # returned would be lost. After an exception nothing is called before it is stored.
-            self._native.finish(self._handles, wait_s, self._operations)
-        except HvdtuneError as error:
-            self._failure = error
-            if any(self._handles):  # as in a child of fork
-                self._failure = None
-                raise
-        return not any(self._handles)
+        return (bool(self.handles) and not any(self.handles)) or self._failure is not None
 
     def _conclude(self, *, may_sleep: bool) -> None:
-        """Ends it, which has an outcome; not yet if news of why it failed may come."""
+        """Ends it, which has an outcome; not yet if news about its failure may come."""
         # Freed when this returns, without the lock.
-        kept = self._owners, self._finish, self._operations
+        kept = self.owners, self._finish, self._operations
         error = None
         if (failure := self._failure) is not None:
             error = self._error_of(failure, may_sleep=may_sleep)
@@ -374,23 +327,23 @@ class Flight:
                     error = backend_error(self.what, refused, self._ranks)
             self._error = error or self._error
             self._ended = True
-            PROCESS.in_flight.discard(self)
-            self._owners, self._finish, self._operations = (), None, []
+            self._leave()
+            self.owners, self._finish, self._operations = (), None, []
             self._failure = self.on_mismatch = None
 
     def _error_of(
         self, failure: BaseException, *, may_sleep: bool
     ) -> distributed.DistBackendError | None:
-        """The error to raise, None if news of a lost rank may come and this may not sleep."""
+        """The error to raise; None if news of a lost rank may come and this may not sleep."""
         on_mismatch = self.on_mismatch
         if isinstance(failure, MismatchError) and on_mismatch is not None:
             on_mismatch()
-        native = self._native if self._handles else None
+        native = self._native if self.handles else None
         self.is_lost = native is not None and native.has_lost_a_rank()
         # An operation that was not submitted was refused by this process, not by the members.
         ranks = () if native is None else self._ranks
         if isinstance(failure, RankLostError):
-            # The rank that has gone may have ended because it heard of a loss before this rank.
+            # The rank that left may have heard of a loss before this rank.
             if self._failed_s is None:
                 self._failed_s = time.monotonic()
             wait_s = _NEWS_S if self.is_lost else _NEWS_OF_LEAVERS_S
@@ -401,17 +354,10 @@ class Flight:
             failure, ranks = (loss, ()) if loss is not None else (failure, ranks)
         return backend_error(self.what, failure, ranks)
 
-    def _note_begin(self) -> None:
-        if self._begun is not None:
-            self._begun.set()
-
-    def _tell(self) -> None:
-        if self._ended:
-            self._fulfil()
-
-    def _fulfil(self) -> None:
+    def _fulfil(self, *, expired: bool = False) -> None:
+        """Completes the future, if there is one, of a flight that has ended or expired."""
         promise = self._promise.get(None)
-        if promise is None or promise.signal.done():
+        if promise is None or promise.signal.done() or not (self._ended or expired):
             return
         try:
             promise.signal.set_result(None)
@@ -422,23 +368,16 @@ class Flight:
 
 
 class _Promise(NamedTuple):
-    """The future of a flight, and what fulfils it."""
+    """The future of a flight, and the signal that completes it."""
 
     signal: torch.futures.Future[None]
     future: torch.futures.Future[list[torch.Tensor]]
 
 
-def settle_flights(native: _native.Runtime) -> None:
-    """Ends the flights of this runtime, which has ended, also those that are not waited for."""
-    for flight in list(PROCESS.in_flight):
-        if isinstance(flight, Flight) and flight.is_of(native):
-            flight.settle()
-
-
 def is_of_signal_handler(error: BaseException) -> bool:
-    """Whether a signal handler has raised it.
+    """Whether a signal handler has raised the error.
 
-    Python calls a handler with the frame that it interrupts, so that is among its variables.
+    Python calls a handler with the frame that it interrupts, so one of its variables is that frame.
     """
     trace = error.__traceback__
     while trace is not None and trace.tb_next is not None:
@@ -453,16 +392,16 @@ def is_of_signal_handler(error: BaseException) -> bool:
 def backend_error(
     what: str, cause: BaseException, ranks: tuple[int, ...]
 ) -> distributed.DistBackendError:
-    """The error that torch's users expect; its `rank` is the one of the job that is at fault.
+    """Return the error that torch's users expect; its `rank` is the job's rank at fault, or -1.
 
     Args:
-        ranks: of the job, by the numbers that the core knows.
+        ranks: the group's ranks in the job.
     """
     rank = getattr(cause, "rank", -1)
     message = f"{what}: {cause}"
     has_left = isinstance(cause, ShutdownError) or _CORE_HAS_LEFT in str(cause)
     if has_left and 0 <= rank < len(ranks):
-        # The core's advice is for those who join().
+        # The core's advice is for callers of join().
         message = (
             f"{what}: rank {rank} has left the group before this rank. It ran out of batches "
             "earlier, destroyed the group, or failed. Give every rank the same number of batches, "
@@ -474,26 +413,26 @@ def backend_error(
             "call different operations"
         )
     if 0 <= rank < len(ranks) and ranks[rank] != rank:
-        message = f"{message}; rank {rank} there is rank {ranks[rank]} of the job"
+        message = f"{message}. Rank {rank} of the group is rank {ranks[rank]} of the job"
         rank = ranks[rank]
     elif isinstance(cause, CollectiveError) and (names := told_ranks(ranks)):
-        message = f"{message}; this is of a process group {names}"
+        message = f"{message}. This happened in a process group {names}"
     error = distributed.DistBackendError(message)
     vars(error).update(rank=rank)
     return error
 
 
 def warn(text: str) -> None:
-    """Says it on standard error as the core does."""
+    """Writes a warning to standard error in the core's form."""
     rank = distributed.get_rank() if distributed.is_initialized() else 0
     os.write(2, f"hvdtune[{rank}] warning: {text}\n".encode())
 
 
 class BackwardPass:
-    """What a backward pass of autograd has started: the pass ends when all of it has.
+    """Operations that a backward pass of autograd has started: the pass ends when they have.
 
-    DistributedDataParallel waits for its futures in C++, where all that is left of an error is its
-    text. So the thread that ends the pass waits before that, in the core, and raises the error.
+    DistributedDataParallel waits for its futures in C++, where only the text of an error remains.
+    So the thread that ends the pass waits before that, in the core, and raises the error.
 
     Thread rule: the thread of the pass.
     """
@@ -503,7 +442,7 @@ class BackwardPass:
         self._flights: list[Flight] = []
 
     def add(self, flight: Flight) -> None:
-        """Adds what was started in the pass that is under way, if one is."""
+        """Adds a flight to the current pass, if there is one."""
         task = torch._C._current_graph_task_id()
         if task == -1:
             return
@@ -522,11 +461,11 @@ class BackwardPass:
 class Completer:
     """Ends flights without a waiting thread, on a thread of its own.
 
-    Callbacks of futures run there, and may wait for operations of their own: the thread hands its
-    work over to another one before it does, and ends with the callback.
+    Callbacks of futures run there, and may wait for other operations. Before such a wait another
+    thread takes the turn; the old one ends with its callback.
 
     Thread rule: any thread. `_lock` is held while a thread is started. `call` and `add` take no
-    lock: see Flight. `_taken` and taking from `_calls` belong to the thread that has the `_turn`.
+    lock: see Flight. `_taken` and the head of `_calls` belong to the thread that has the `_turn`.
     """
 
     def __init__(self) -> None:
@@ -534,7 +473,7 @@ class Completer:
         self._queue: _native.CompletionQueue | None = None
         self._flights: dict[int, Flight] = {}  # by id(), the token in the queue
         self._calls: deque[Callable[[], None]] = deque()
-        self._wakes_s = 0.0  # when the thread looks at the deadlines next
+        self._wakes_s = 0.0  # when the thread checks the deadlines next
         self._taken: deque[int] = deque()
         self._turn = 0
         self._threads: list[threading.Thread] = []
@@ -542,7 +481,7 @@ class Completer:
         self._own = threading.local()  # the turn that a thread was started for
 
     def begin(self) -> None:
-        """Starts the thread, unless it runs. No finalizer could do so: that takes locks."""
+        """Starts the thread unless it runs. A finalizer must not do so: it takes locks."""
         from hvdtune.core import _native
 
         with self._lock:
@@ -552,14 +491,14 @@ class Completer:
                 self._start_thread()
 
     def add(self, flight: Flight, native: _native.Runtime, handle: int) -> None:
-        """Ends the flight when the core has ended this handle of its. Again, nothing."""
+        """Ends the flight when this handle of its ends. May be called again."""
         queue = self._queue
         if queue is None or self._is_closed:
             return
         token = id(flight)
         self._flights[token] = flight
         if not native.watch(handle, queue, token):
-            queue.put(token)  # somebody who waited has ended it
+            queue.put(token)  # a waiter has ended it
         elif flight.deadline_s < self._wakes_s:
             queue.put(_WAKE)
 
@@ -570,7 +509,7 @@ class Completer:
             queue.put(_WAKE)
 
     def hand_over(self) -> None:
-        """To be called before a wait for a flight: this thread may be the one to complete it."""
+        """Must be called before a wait for a flight: this thread may be the one to complete it."""
         if getattr(self._own, "turn", -1) == self._turn:
             with self._lock:
                 if not self._is_closed:
@@ -579,8 +518,8 @@ class Completer:
     def close(self) -> None:
         """Completes nothing from now on.
 
-        To be called when the interpreter ends: a thread that is in a callback of torch then would
-        abort the process.
+        Called when the interpreter ends: a thread in a callback of torch would then abort the
+        process.
         """
         with self._lock:
             self._is_closed = True
@@ -595,15 +534,12 @@ class Completer:
         """REQUIRES: _lock."""
         self._turn += 1
         self._threads = [thread for thread in self._threads if thread.is_alive()]
-        self._threads.append(
-            threading.Thread(
-                target=self._run,
-                args=(self._queue, self._turn),
-                name="hvdtune-completer",
-                daemon=True,
-            )
+        given = (self._queue, self._turn)
+        thread = threading.Thread(
+            target=self._run, args=given, name="hvdtune-completer", daemon=True
         )
-        self._threads[-1].start()
+        self._threads.append(thread)
+        thread.start()
 
     def _run(self, queue: _native.CompletionQueue, turn: int) -> None:
         self._own.turn = turn
@@ -635,7 +571,7 @@ class Completer:
         return min(self._wakes_s - now_s, _FOREVER_S)
 
     def forget_after_fork(self) -> None:
-        """The thread is the parent's."""
+        """Forgets the thread, which is the parent's."""
         if self._queue is not None:  # never destroyed: that would wait for the thread
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self._queue))
         self.__init__()  # type: ignore[misc]
@@ -648,7 +584,7 @@ os.register_at_fork(after_in_child=COMPLETER.forget_after_fork)
 
 
 class Work(distributed.Work):
-    """What torch gives its users for an operation in flight."""
+    """Torch's interface to an operation in flight."""
 
     def __init__(self, flight: Flight, backward: BackwardPass) -> None:
         super().__init__()
@@ -657,7 +593,7 @@ class Work(distributed.Work):
 
     @eager
     def wait(self, timeout: timedelta | None = None) -> bool:
-        """As torch's: True, or DistBackendError. The group's timeout stands in for 0."""
+        """Waits; raises DistBackendError if it fails. A timeout of 0 means the group's."""
         seconds = timeout.total_seconds() if timeout is not None else 0.0
         with in_profile("wait for ", self._flight.what):
             self._flight.wait(seconds if seconds > 0 else None)
@@ -665,36 +601,30 @@ class Work(distributed.Work):
 
     @eager
     def synchronize(self) -> None:
-        """As `wait`."""
         self.wait()
 
     @eager
     def get_future(self) -> torch.futures.Future[list[torch.Tensor]]:
-        """As torch's: holds the tensors of the operation."""
         self._backward.add(self._flight)
         COMPLETER.hand_over()
         return self._flight.future()
 
     def result(self) -> list[torch.Tensor]:
-        """As torch's: the tensors of the operation, which has ended."""
         return self._flight.result()
 
     def _source_rank(self) -> int:
         return self._flight.source
 
     def is_completed(self) -> bool:
-        """As torch's."""
         return self._flight.ended
 
     def is_success(self) -> bool:
-        """As torch's."""
         return self._flight.ended and self._flight.error is None
 
     def exception(self) -> BaseException | None:
-        """As torch's."""
         return self._flight.error
 
-    # Bound here: a module's names may have gone by the time that the last of these does.
+    # Bound here: a module's names may be gone when the last Work is freed.
     def __del__(
         self,
         is_finalizing: Callable[[], bool] = sys.is_finalizing,

@@ -25,6 +25,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple, TypeVar
 import torch
 from torch import distributed
 
+from hvdtune.core.rank.in_flight import settle_all
 from hvdtune.distributed import tensors
 from hvdtune.distributed.flight import (
     COMPLETER,
@@ -33,7 +34,6 @@ from hvdtune.distributed.flight import (
     Flight,
     Work,
     is_of_signal_handler,
-    settle_flights,
 )
 from hvdtune.distributed.job import GroupPlace, GroupRuntime, find_loss, form_beside
 from hvdtune.errors import RankLostError, RendezvousError, ShutdownError, UsageError
@@ -225,7 +225,7 @@ class PairRuntime:
         expected = [0 if sends else size]
 
         def begin(native: _native.Runtime) -> None:
-            flight.submit(native, request, inputs, outputs, expected, is_patient=is_patient)
+            flight.submit(native, request, inputs, outputs, expected, background=is_patient)
 
         self._next[sends, tag] = (number, flight)
         if self._error is None and self._runtime is None:
@@ -247,7 +247,7 @@ class PairRuntime:
             self._is_settled.wait(_GRACE_S)
         if runtime is not None:
             runtime.leave()
-            settle_flights(runtime.native)
+            settle_all(runtime.native)
 
     def _is_hopeless(self) -> bool:
         """Whether to wait for the other member is in vain: it may be the one that was lost."""

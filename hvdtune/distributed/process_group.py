@@ -25,6 +25,7 @@ import torch
 from torch import distributed
 
 from hvdtune.core.rank.collectives import ReduceOp, Reduction
+from hvdtune.core.rank.in_flight import settle_all
 from hvdtune.core.rank.process import OF_THE_PARENT
 from hvdtune.distributed import gathered, tensors
 from hvdtune.distributed.devices import OtherDevices, device_of
@@ -37,7 +38,6 @@ from hvdtune.distributed.flight import (
     eager,
     in_profile,
     is_of_signal_handler,
-    settle_flights,
 )
 from hvdtune.distributed.job import GroupPlace, GroupRuntime, find_loss, form, left_key
 from hvdtune.distributed.names import COUNT, LAG, OperationNames
@@ -253,7 +253,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         if self._titles is not None:
             self._titles.close()
         self._job.leave()
-        settle_flights(self._job.native)
+        settle_all(self._job.native)
 
     def abort(self) -> None:
         """As `shutdown`."""

@@ -18,7 +18,7 @@ from typing import Any, Final, NoReturn
 import torch
 
 from hvdtune.core.rank import collectives, runtime
-from hvdtune.core.rank.handles import Batch, abandon
+from hvdtune.core.rank.in_flight import Batch, abandon
 from hvdtune.core.rank.process import PROCESS
 from hvdtune.errors import CollectiveError, HvdtuneError, StepOrderError
 from hvdtune.torch.adapter import ADAPTER

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from hvdtune.core.rank.handles import WAIT_SLICE_S
+from hvdtune.core.rank.in_flight import WAIT_SLICE_S
 from hvdtune.core.rank.process import PROCESS
 from hvdtune.errors import UsageError
 

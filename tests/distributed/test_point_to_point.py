@@ -54,7 +54,7 @@ def differs_in_a_smaller_group(rank, size):
 def test_whose_ranks_a_group_speaks_of_is_said(tmp_path):
     _, *said = members.run(differs_in_a_smaller_group, SIZE, tmp_path)
     names = "whose ranks 0 to 1 are ranks 1, 2 of the job"
-    assert all(text.endswith(f"this is of a process group {names}") for text in said)
+    assert all(text.endswith(f"This happened in a process group {names}") for text in said)
 
 
 def ends_its_completer(rank, size):

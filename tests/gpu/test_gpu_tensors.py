@@ -15,7 +15,7 @@ from hvdtune import recording
 from hvdtune.core.elastic.state import ObjectState
 from hvdtune.core.rank import collectives, objects, runtime
 from hvdtune.core.rank.collectives import ReduceOp, Reduction, complete, poll, synchronize
-from hvdtune.core.rank.handles import Batch
+from hvdtune.core.rank.in_flight import Batch
 from hvdtune.core.rank.process import PROCESS
 from hvdtune.errors import CollectiveError, UsageError
 from hvdtune.timeline import open_trace

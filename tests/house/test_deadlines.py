@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from hvdtune.core.config.environment import Config
-from hvdtune.core.rank.handles import WAIT_SLICE_S
+from hvdtune.core.rank.in_flight import WAIT_SLICE_S
 from hvdtune.launcher import frames, run
 from hvdtune.tuner.process import supervisor
 

@@ -84,7 +84,7 @@ def _is_waiting(frame: FrameType | None) -> bool:
     """Whether it waits for what it has submitted: submitting first ends what was abandoned."""
     functions = set()
     while frame is not None:
-        if frame.f_code.co_filename.endswith("handles.py"):
+        if frame.f_code.co_filename.endswith("in_flight.py"):
             functions.add(frame.f_code.co_name)
         frame = frame.f_back
     return "finish" in functions and "submit" not in functions

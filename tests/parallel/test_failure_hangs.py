@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import hvdtune.torch as hvd
-from hvdtune.core.rank.blocked_threads import note_end_of_wait, note_wait
+from hvdtune.core.rank.in_flight import note_end_of_wait, note_wait
 from hvdtune.errors import HangError, HorovodInternalError
 from tests.parallel.ranks import run, start
 

@@ -8,8 +8,8 @@ from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
-from hvdtune.core.rank import handles
 from hvdtune.core.rank.collectives import ReduceOp, Reduction, allreduce_request
+from hvdtune.core.rank.in_flight import Batch, abandon
 from hvdtune.core.rank.process import PROCESS
 from hvdtune.core.rank.process_sets import ProcessSet
 from hvdtune.errors import HvdtuneError
@@ -81,7 +81,7 @@ class PassAgreement:
         self._lock = threading.RLock()
         self._process_set = process_set
         self._request: Any = None  # made once, as every step asks the same
-        self._question: tuple[handles.Batch, array[int]] | None = None
+        self._question: tuple[Batch, array[int]] | None = None
         self._postponed = (0, "")  # in which generation, and the name
 
     def __del__(self) -> None:
@@ -126,12 +126,12 @@ class PassAgreement:
             self._question[0].submit(PROCESS.native())
             PROCESS.undecided.discard(self)
 
-    def _made(self, name: str, missing: array[int]) -> handles.Batch:
+    def _made(self, name: str, missing: array[int]) -> Batch:
         if self._request is None:
             total = Reduction(ReduceOp.SUM)
             self._request = allreduce_request(name, [("int32", [1])], total, self._process_set)
         address, _ = missing.buffer_info()
-        question = handles.Batch()
+        question = Batch()
         question.add(self._request, [address], [address], [missing])
         return question
 
@@ -159,4 +159,4 @@ class PassAgreement:
         PROCESS.undecided.discard(self)
         question, self._question = self._question, None
         if question is not None:
-            handles.abandon([question[0]])
+            abandon([question[0]])

@@ -8,8 +8,9 @@ import weakref
 from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
-from hvdtune.core.rank import handles, runtime
+from hvdtune.core.rank import runtime
 from hvdtune.core.rank.adapter import OnGpu, Ready
+from hvdtune.core.rank.in_flight import Batch, abandon
 from hvdtune.errors import CollectiveError, HvdtuneError
 
 # Gradients that become ready wait for each other up to so many bytes, or until the first of them
@@ -35,9 +36,9 @@ class RequestBatcher:
         self._bytes = 0
         self._since_s = 0.0  # when the last batch was begun
         # Only the last may not have been submitted. Always this list: the finalizer looks at it.
-        self._batches: list[handles.Batch] = []
+        self._batches: list[Batch] = []
         self._failure: HvdtuneError | None = None
-        weakref.finalize(self, handles.abandon, self._batches).atexit = False
+        weakref.finalize(self, abandon, self._batches).atexit = False
 
     def add(
         self,
@@ -58,7 +59,7 @@ class RequestBatcher:
         if self._batches and not self._batches[-1].takes(gpu):
             self.flush()
         if not self._batches or self._batches[-1].is_submitted:
-            self._batches.append(handles.Batch())
+            self._batches.append(Batch())
             self._since_s = time.monotonic()
         self._batches[-1].add(request, addresses, addresses, owners, ready, gpu)
         self._bytes += nbytes

@@ -9,6 +9,7 @@ from typing import Final, Generic, TypeVar
 from hvdtune.core.gradients.plan import Gradient
 from hvdtune.core.rank import handles
 from hvdtune.core.rank.collectives import ReduceOp, Reduction, allreduce_request
+from hvdtune.core.rank.in_flight import Batch, abandon
 from hvdtune.core.rank.process import PROCESS
 from hvdtune.core.rank.process_sets import ProcessSet, id_of
 from hvdtune.errors import HvdtuneError
@@ -31,7 +32,7 @@ class SparsityTable(Generic[P]):
     def __init__(self, process_set: ProcessSet) -> None:
         # The question to all ranks, of whom, and codes. It is here before it is submitted, so that
         # a signal handler may raise at any point of that.
-        self._asked: tuple[handles.Batch, list[P], array[int]] | None = None
+        self._asked: tuple[Batch, list[P], array[int]] | None = None
         self._process_set = process_set
         self._layouts: dict[P, int] = {}
         self._names: dict[P, str] = {}
@@ -41,7 +42,7 @@ class SparsityTable(Generic[P]):
 
     def __del__(self) -> None:
         if self._asked is not None:
-            handles.abandon([self._asked[0]])
+            abandon([self._asked[0]])
 
     def is_known(self, parameter: P) -> bool:
         """Whether its layout has been settled, so that its gradient may travel."""
@@ -101,13 +102,13 @@ class SparsityTable(Generic[P]):
         """The generation, and how many joins there were in it."""
         return PROCESS.generation, handles.joins(id_of(self._process_set))
 
-    def _question(self, layout_of: Callable[[P], int]) -> tuple[handles.Batch, list[P], array[int]]:
+    def _question(self, layout_of: Callable[[P], int]) -> tuple[Batch, list[P], array[int]]:
         asked = list(self._unknown)
         codes = array("B", [layout_of(parameter) for parameter in asked])
         name = f"layouts.{self._names[asked[0]]}"
         largest = Reduction(ReduceOp.MAX)
         request = allreduce_request(name, [("uint8", [len(codes)])], largest, self._process_set)
         address, _ = codes.buffer_info()
-        question = handles.Batch()
+        question = Batch()
         question.add(request, [address], [address], [codes])
         return question, asked, codes

@@ -6,18 +6,13 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final
-
-import numpy as np
+from typing import Any, Final
 
 from hvdtune.core.rank import handles
 from hvdtune.core.rank.process import PROCESS
 from hvdtune.core.rank.process_sets import ProcessSet, add_process_set
 from hvdtune.errors import MismatchError, UsageError
 from hvdtune.plural import counted
-
-if TYPE_CHECKING:
-    from hvdtune.core import _native
 
 _WHAT: Final = "hvd.init(process_sets=...)"
 
@@ -158,18 +153,6 @@ def _groups(by_rank: Sequence[_GivenSets]) -> list[list[tuple[int, ...]]]:
 
 
 def _gathered(own: _GivenSets) -> list[_GivenSets]:
-    from hvdtune.core import _native
-
-    line = np.frombuffer(json.dumps([own.place, own.sets]).encode() + b"\n", np.uint8)
-    request = _native.Request(
-        op="allgather", name="init.process_sets", tensors=[("uint8", [len(line)])]
-    )
-
-    def finish(operation: _native.Operation) -> bytes:
-        lines = np.empty(operation.result_bytes(0), np.uint8)
-        operation.copy_result(0, lines.ctypes.data, lines.nbytes)
-        return lines.tobytes()
-
-    handle = handles.start(request, [line.ctypes.data], [0], [line], finish)
-    texts = handles.complete(handle).splitlines()
+    line = json.dumps([own.place, own.sets]).encode()
+    texts = handles.gather_lines("init.process_sets", line)
     return [_GivenSets(place, sets) for place, sets in map(json.loads, texts)]

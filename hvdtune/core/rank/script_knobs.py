@@ -102,24 +102,12 @@ def _check_alike(line: str) -> None:
     """Raises MismatchError on every rank when one has said another line."""
     import json
 
-    import numpy as np
-
-    from hvdtune.core import _native
     from hvdtune.core.rank import handles
 
-    own = np.frombuffer(line.encode() + b"\n", np.uint8)
     number = len(PROCESS.script_knobs)
     # Where a rank declares nothing, this name is what the others read of whom they wait for.
     name = f"hvd.knob, declaration {number + 1} (every rank makes it)"
-    request = _native.Request(op="allgather", name=name, tensors=[("uint8", [len(own)])])
-
-    def finish(operation: _native.Operation) -> bytes:
-        lines = np.empty(operation.result_bytes(0), np.uint8)
-        operation.copy_result(0, lines.ctypes.data, lines.nbytes)
-        return lines.tobytes()
-
-    handle = handles.start(request, [own.ctypes.data], [0], [own], finish)
-    said = [text.decode() for text in handles.complete(handle).splitlines()]
+    said = [text.decode() for text in handles.gather_lines(name, line.encode())]
     for rank, other in enumerate(said):
         if other != said[0]:
             first, differing = json.loads(said[0]), json.loads(other)
