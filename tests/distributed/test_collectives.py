@@ -244,7 +244,7 @@ def test_who_takes_no_part_in_an_operation_tells_the_others_and_loses_its_place_
         )
         assert told[4] == ""
     assert all(text.startswith("UsageError: ") for text in wrong[:4])
-    assert "a tensor for each of 3 ranks, and was given 2" in wrong[3]
+    assert "needs a tensor for each of 3 ranks, not 2" in wrong[3]
     assert "rank 0 of the group sends 1 element, but there is room for 2" in wrong[4]
 
 

@@ -61,9 +61,9 @@ def started(line: tuple[int, bool, int] | None) -> int:
     """How many operations have a number: collectives, or messages to or from a rank."""
     group: Any = dist.group.WORLD
     if line is None:
-        with group._turn:
-            group._count_submitted()
-            return int(group._names.count)
+        with group._sequence._turn:
+            group._sequence._count_submitted()
+            return int(group._sequence._names.count)
     peer, sends, tag = line
     pair = group._pair_with(peer)
     with pair._lock:
