@@ -1,12 +1,12 @@
 """Operations between two members of a group.
 
-Each two of them that communicate have a runtime of their own, in which an alltoall that only one of
-them has something for carries the tensor. It is formed with their first operation, by a thread that
-ends then: neither waits for the other to call before its own call returns.
+Each two members that communicate have a runtime of their own, in which an alltoall with data from
+one of them carries the tensor. It is formed with their first operation, by a short-lived thread:
+neither member waits for the other to call before its own call returns.
 
-The core brings together the sender's n-th operation of a tag with the receiver's. A receipt from
-any source does not know whose operation that is, so an `Inbox` takes part in one of every other
-member, and gives what comes to the receipts.
+The core matches the sender's n-th operation of a tag with the receiver's. A receipt from any source
+does not know the sender, so an `Inbox` takes part in an operation of every other member, and hands
+the messages to the receipts.
 """
 
 from __future__ import annotations
@@ -26,40 +26,45 @@ import torch
 from torch import distributed
 
 from hvdtune.core.rank.in_flight import settle_all
-from hvdtune.distributed import tensors
 from hvdtune.distributed.flight import (
     COMPLETER,
-    BackwardPass,
     Finish,
     Flight,
-    Work,
     is_of_signal_handler,
+    warn,
 )
-from hvdtune.distributed.job import GroupPlace, GroupRuntime, find_loss, form_beside
+from hvdtune.distributed.job import (
+    GroupPlace,
+    GroupRuntime,
+    find_loss,
+    form_beside,
+    hang_warning_s,
+)
 from hvdtune.errors import RankLostError, RendezvousError, ShutdownError, UsageError
+from hvdtune.plural import counted
 
 if TYPE_CHECKING:
     from hvdtune.core import _native
 
 T = TypeVar("T")
 _Line = tuple[bool, int]  # whether this member sends, and the tag
-Settle = Callable[[Sequence[torch.Tensor]], list[torch.Tensor]]
+_Begin = Callable[["_native.Runtime"], None]
 
-# How many names the operations of a direction and tag have; see _NAMES of process_group.py.
+# Number of names for the operations of a direction and tag, as COUNT in names.py.
 _NAMES: Final = 1024
 HAS_LEFT: Final = "has left the group, and neither sends nor receives"
-# In which a thread that waits for the other member hears that nobody needs it, and ends.
+# How long the thread that waits for the other member may take to stop.
 _GRACE_S: Final = 5.0
-# How long news of a lost rank may take where the other member has not come or has left.
+# How long news of a lost rank may take if the other member has not come or has left.
 _NEWS_S: Final = 1.0
 
 
 class PairRuntime:
     """This member and another one.
 
-    Thread rule: any thread; `_lock` guards the numbers and the operations that wait for the
-    runtime, and is reentrant, for signal handlers that leave the group. Operations of one direction
-    and tag have numbers in call order, by which the core finds those that belong together.
+    Thread rule: any thread. `_lock` guards the counts, `_next`, `_early`, `_runtime`, `_error` and
+    `_is_over`, and is reentrant, for signal handlers that leave the group. Operations of one
+    direction and tag are numbered in call order, by which the core matches them.
     """
 
     def __init__(self, place: GroupPlace, peer: int, left_key: str) -> None:
@@ -81,110 +86,79 @@ class PairRuntime:
             self._is_hopeless,
         )
         self._peer = peer
+        self._peer_of_job = place.ranks[peer]
         self._lock = threading.RLock()
         self._runtime: GroupRuntime | None = None
         self._error: BaseException | None = None
         self._is_over = False
-        self._early: list[_Early] = []
+        self._early: list[tuple[Flight, _Begin]] = []  # until the runtime is formed
         self._counts: Counter[_Line] = Counter()
-        # The number of the operation of each line that is being started, and its flight.
+        # The number and the flight of the operation of each line that is being started.
         self._next: dict[_Line, tuple[int, Flight]] = {}
         self._process = os.getpid()
-        self._forming = (
-            threading.Lock()
-        )  # taken by the thread that forms the runtime, never released
+        # Taken by the thread that forms the runtime, and never released.
+        self._forming = threading.Lock()
         self._has_started = False
-        self._is_settled = threading.Event()  # whether that thread is done
+        self._is_settled = threading.Event()  # set when that thread is done
 
-    def send(
-        self, tag: int, tensor: torch.Tensor, title: str, timeout_s: float, backward: BackwardPass
-    ) -> Work:
-        """Starts to send a contiguous tensor; `title` is for messages, as in `to rank 1`."""
-        memory = tensors.moved(tensor)
-
-        def begin(number: int) -> Work:
-            what = f"send {number} {title}"
-            finish: Finish = lambda _: [tensor]  # noqa: E731
-            flight = self._flight(what, timeout_s, [tensor], finish)
-            work = Work(flight, backward)
-            self._start(flight, self._place.rank, tag, number, (memory.address, memory.bytes))
-            return work
-
-        return self._in_turn((True, tag), begin)
-
-    def receive(
+    def start(
         self,
-        tag: int,
-        tensor: torch.Tensor,
-        settle: Settle,
+        line: _Line,
+        tensor: torch.Tensor | None,
+        finish: Finish,
         title: str,
         timeout_s: float,
-        backward: BackwardPass,
-    ) -> Work:
-        """Starts to receive into a contiguous tensor, which must have the message's size.
+        wrap: Callable[[Flight], T],
+    ) -> T:
+        """Starts to send or receive a contiguous tensor; returns what `wrap` returns.
+
+        A signal handler may raise at any point: an operation has its number exactly if it is in
+        `_early` or submitted.
 
         Args:
-            settle: makes of it the result.
+            tensor: must have the message's size. None receives a message of any size in the
+                background, into memory of the operation.
+            title: for messages, as in `to rank 1`.
+            wrap: called before the submission.
         """
-        memory = tensors.moved(tensor)
+        sends, tag = line
+        address, size = (tensor.data_ptr(), tensor.nbytes) if tensor is not None else (0, 0)
+        sender = self._place.rank if sends else 1 - self._place.rank
+        splits = [0, 0]
+        splits[1 - sender] = size if sends else 0
+        source, target = self._place.ranks[sender], self._place.ranks[1 - sender]
+        expected = [0 if sends else size]
+        inputs, outputs = ([address], [0]) if sends else ([0], [address])
 
-        def finish(operation: _native.Operation | None) -> list[torch.Tensor]:
-            assert operation is not None
-            require_size(operation.result_bytes(0), memory.bytes)
-            return settle([tensor])
+        def begun(number: int) -> T:
+            flight = Flight(
+                f"{'send' if sends else 'recv'} {number} {title}",
+                timeout_s,
+                [tensor],
+                finish,
+                self._place.ranks,
+                -1 if sends else self._peer,
+                f"rank {self._peer_of_job} has neither sent to this rank nor received from it yet",
+            )
+            wrapped = wrap(flight)
+            what = f"message {number % _NAMES} of tag {tag} from rank {source} to rank {target}"
+            request = _native_request(f"alltoall.{what}", splits)
 
-        def begin(number: int) -> Work:
-            flight = self._flight(f"recv {number} {title}", timeout_s, [tensor], finish, self._peer)
-            work = Work(flight, backward)
-            into = (memory.address, memory.bytes)
-            self._start(flight, 1 - self._place.rank, tag, number, into)
-            return work
+            def begin(native: _native.Runtime) -> None:
+                flight.submit(native, request, inputs, outputs, expected, background=tensor is None)
 
-        return self._in_turn((False, tag), begin)
+            self._next[line] = (number, flight)
+            if self._error is None and self._runtime is None:
+                self._form_soon()
+                self._early.append((flight, begin))
+            else:
+                _begin(flight, begin, self._runtime, self._error)
+            return wrapped
 
-    def receive_any_size(self, tag: int) -> Flight:
-        """Starts to receive into new memory, the result: bytes. It may take any time.
-
-        REQUIRES: this is not the main thread, in which a signal handler may raise.
-        """
-
-        def finish(operation: _native.Operation | None) -> list[torch.Tensor]:
-            assert operation is not None
-            message = torch.empty(operation.result_bytes(0), dtype=torch.uint8)
-            operation.copy_result(0, message.data_ptr(), message.numel())
-            return [message]
-
-        def begin(number: int) -> Flight:
-            what = f"recv {number} from rank {self._peer}, tag {tag}"
-            flight = self._flight(what, math.inf, [], finish, self._peer)
-            sender = 1 - self._place.rank
-            self._start(flight, sender, tag, number, (0, 0), is_patient=True)
-            return flight
-
-        return self._in_turn((False, tag), begin)
-
-    def _flight(
-        self,
-        what: str,
-        timeout_s: float,
-        owners: Sequence[object],
-        finish: Finish,
-        source: int = -1,
-    ) -> Flight:
-        peer = self._place.ranks[1 - self._place.rank]
-        awaits = f"rank {peer} has neither sent to this rank nor received from it yet"
-        return Flight(what, timeout_s, owners, finish, self._place.ranks, source, awaits)
-
-    def _in_turn(self, line: _Line, begin: Callable[[int], T]) -> T:
-        """Returns what `begin` does, called with the next number of this direction and tag.
-
-        A signal handler may raise at any point: an operation has its number exactly if it is kept
-        or submitted.
-        """
         with self._lock:
             self._count_started(line)
             try:
-                return begin(self._counts[line])
+                return begun(self._counts[line])
             finally:
                 self._count_started(line)
 
@@ -195,54 +169,35 @@ class PairRuntime:
         """
         if line in self._next:
             number, flight = self._next[line]
-            is_early = any(early.flight is flight for early in self._early)
+            is_early = any(early is flight for early, _ in self._early)
             if is_early or flight.is_submitted or flight.has_outcome:
                 self._counts[line] = number + 1
             del self._next[line]
 
-    def _start(
-        self,
-        flight: Flight,
-        sender: int,
-        tag: int,
-        number: int,
-        memory: tuple[int, int],
-        *,
-        is_patient: bool = False,
-    ) -> None:
-        """`memory`: where the message is, or is to be, and its size; (0, 0) for anywhere.
+    def receive_any_size(self, tag: int) -> Flight:
+        """Starts to receive into new memory; the result is bytes. It may take any time.
 
-        REQUIRES: _lock.
+        REQUIRES: not the main thread, in which a signal handler may raise.
         """
-        address, size = memory
-        sends = sender == self._place.rank
-        splits = [0, 0]
-        splits[1 - sender] = size if sends else 0
-        source, target = self._place.ranks[sender], self._place.ranks[1 - sender]
-        what = f"message {number % _NAMES} of tag {tag} from rank {source} to rank {target}"
-        request = _native_request(f"alltoall.{what}", splits)
-        inputs, outputs = ([address], [0]) if sends else ([0], [address])
-        expected = [0 if sends else size]
 
-        def begin(native: _native.Runtime) -> None:
-            flight.submit(native, request, inputs, outputs, expected, background=is_patient)
+        def finish(operation: _native.Operation | None) -> list[torch.Tensor]:
+            assert operation is not None
+            message = torch.empty(operation.result_bytes(0), dtype=torch.uint8)
+            operation.copy_result(0, message.data_ptr(), message.numel())
+            return [message]
 
-        self._next[sends, tag] = (number, flight)
-        if self._error is None and self._runtime is None:
-            self._form_soon()
-            self._early.append(_Early(flight, begin))
-        else:
-            _begin(_Early(flight, begin), self._runtime, self._error)
+        title = f"from rank {self._peer}, tag {tag}"
+        return self.start((False, tag), None, finish, title, math.inf, lambda flight: flight)
 
     def leave(self) -> None:
-        """Ends the runtime; what is in flight fails. Again, or in a child of fork, nothing."""
+        """Ends the runtime; what is in flight fails. Again, or in a child of fork, does nothing."""
         atexit.unregister(self.leave)
         if os.getpid() != self._process:
             return
         with self._lock:
             self._is_over = True
             runtime = self._runtime
-        # A thread that is in torch's store or the core when the interpreter ends would abort it.
+        # A thread in torch's store or the core when the interpreter ends would abort it.
         if self._has_started:
             self._is_settled.wait(_GRACE_S)
         if runtime is not None:
@@ -250,23 +205,22 @@ class PairRuntime:
             settle_all(runtime.native)
 
     def _is_hopeless(self) -> bool:
-        """Whether to wait for the other member is in vain: it may be the one that was lost."""
+        """Whether the other member cannot come any more: it may be the one that was lost."""
         return self._is_over or find_loss() is not None or self._peer_has_left()
 
     def _peer_has_left(self) -> bool:
-        """To be asked by the thread that forms the runtime."""
+        """Called by the thread that forms the runtime."""
         with contextlib.suppress(RuntimeError):
             return bool(self._group_store.check([self._left_key]))
         return False
 
     def _why_unformed(self, error: Exception) -> Exception:
-        rank = self._place.ranks[1 - self._place.rank]
-        if not self._peer_has_left():
-            unreached = RankLostError(f"rank {rank} has come but cannot be reached: {error}", rank)
-            return find_loss(_NEWS_S) or (
-                unreached if isinstance(error, RendezvousError) else error
-            )
-        return find_loss() or ShutdownError(f"rank {rank} {HAS_LEFT}", rank)
+        rank = self._peer_of_job
+        if self._peer_has_left():
+            return find_loss() or ShutdownError(f"rank {rank} {HAS_LEFT}", rank)
+        if isinstance(error, RendezvousError):
+            error = RankLostError(f"rank {rank} has come but cannot be reached: {error}", rank)
+        return find_loss(_NEWS_S) or error
 
     def _form_soon(self) -> None:
         """Starts the thread that forms the runtime. REQUIRES: _lock."""
@@ -289,9 +243,9 @@ class PairRuntime:
         with self._lock:
             self._runtime, self._error = runtime, failure
             is_over = self._is_over
-        # Nothing is added from now on, and each is in the list until it has begun.
-        for early in self._early:
-            _begin(early, runtime, failure)
+        # Nothing is added from now on, and each flight is in the list until it has begun.
+        for flight, begin in self._early:
+            _begin(flight, begin, runtime, failure)
         with self._lock:
             self._early.clear()
         if is_over and runtime is not None:
@@ -299,30 +253,26 @@ class PairRuntime:
         self._is_settled.set()
 
 
-class _Early(NamedTuple):
-    """An operation of a pair that is not formed yet, and the call that submits it."""
-
-    flight: Flight
-    begin: Callable[[_native.Runtime], None]
-
-
-def _begin(early: _Early, runtime: GroupRuntime | None, error: BaseException | None) -> None:
+def _begin(
+    flight: Flight, begin: _Begin, runtime: GroupRuntime | None, error: BaseException | None
+) -> None:
+    """Submits the flight's operation, or fails the flight."""
     if runtime is None:
         assert error is not None
-        early.flight.fail(error)
+        flight.fail(error)
         return
     try:
-        early.begin(runtime.native)
+        begin(runtime.native)
     except Exception as refused:
-        if early.flight.is_submitted or is_of_signal_handler(refused):
+        if flight.is_submitted or is_of_signal_handler(refused):
             raise
-        early.flight.fail(refused)
+        flight.fail(refused)
 
 
 def _native_request(name: str, splits: Sequence[int]) -> _native.Request:
     from hvdtune.core import _native
 
-    # As bytes: the receiver may not know yet what comes.
+    # As bytes: the receiver may not know the message's dtype yet.
     spec = ("uint8", [sum(splits)])
     return _native.Request(op="alltoall", name=name, tensors=[spec], splits=list(splits))
 
@@ -333,61 +283,76 @@ def require_size(came: int, room: int) -> None:
         raise UsageError(f"the message has {came} bytes, the tensor for it has {room}")
 
 
+class _Message(NamedTuple):
+    """A message as bytes; its dtype is None unless this member has sent it to itself."""
+
+    source: int
+    content: torch.Tensor
+    dtype: torch.dtype | None = None
+
+
 @dataclass(eq=False)
 class _Receipt:
-    """What waits for a message: from `source`, or from any for None."""
+    """A receipt that waits for a message, from `source` or, if that is None, from any member."""
 
     source: int | None
     tensor: torch.Tensor
     flight: Flight
 
-    def land(self, source: int, message: torch.Tensor) -> None:
-        room = tensors.moved(self.tensor)
+    def land(self, message: _Message) -> None:
         try:
-            require_size(message.numel(), room.bytes)
-            if room.bytes:
-                # Of a single element the stride may be any.
-                flat = self.tensor.as_strided((self.tensor.numel(),), (1,))
-                flat.view(torch.uint8).copy_(message)
-        except Exception as error:  # whoever waits has to know
+            if message.dtype not in (None, self.tensor.dtype):
+                raise UsageError(
+                    f"the message is {message.dtype}, the tensor for it is {self.tensor.dtype}"
+                )
+            require_size(message.content.numel(), self.tensor.nbytes)
+            if self.tensor.nbytes:
+                _bytes_of(self.tensor).copy_(message.content)
+        except Exception as error:  # which the waiter gets
             self.flight.fail(error)
         else:
-            self.flight.land(source)
+            self.flight.land(message.source)
+
+
+def _bytes_of(tensor: torch.Tensor) -> torch.Tensor:
+    """Return a contiguous tensor as bytes. A single element may have any stride."""
+    return tensor.as_strided((tensor.numel(),), (1,)).view(torch.uint8)
 
 
 @dataclass
 class _Box:
-    """The receipts of one tag, in call order, and what has come for none of them yet.
+    """The receipts of one tag in call order, and the messages that have no receipt yet.
 
-    `posted` counts the messages that are being received from each member; who cannot send any more
-    is in `gone`, with the reason, and in `lost` unless it has left of itself.
+    Attributes:
+        posted: the number of messages that are being received from each member.
+        gone: the members that cannot send any more, with the reason.
+        lost: those of them that were lost, not left.
     """
 
     receipts: list[_Receipt] = field(default_factory=list)
-    messages: list[tuple[int, torch.Tensor]] = field(default_factory=list)
+    messages: list[_Message] = field(default_factory=list)
     posted: Counter[int] = field(default_factory=Counter)
     gone: dict[int, BaseException] = field(default_factory=dict)
     lost: list[int] = field(default_factory=list)
 
-    def matched(self) -> list[tuple[_Receipt, int, torch.Tensor]]:
-        """Takes out the receipts for which there is a message, each with the first one for it."""
+    def matched(self) -> list[tuple[_Receipt, _Message]]:
+        """Takes out the receipts that have a message, each with its first one."""
         found = []
         for receipt in list(self.receipts):
-            for at, (source, _) in enumerate(self.messages):
-                if receipt.source in (None, source):
+            for at, message in enumerate(self.messages):
+                if receipt.source in (None, message.source):
                     self.receipts.remove(receipt)
-                    found.append((receipt, *self.messages.pop(at)))
+                    found.append((receipt, self.messages.pop(at)))
                     break
         return found
 
     def hopeless(self, peers: Sequence[int]) -> list[tuple[_Receipt, BaseException]]:
-        """Takes out the receipts that will get no message, each with why.
+        """Takes out the receipts that will get no message, each with the reason.
 
-        One from any source does not outlive a member that was lost; one that has left is no more
-        than silent.
+        A receipt from any source fails when a member is lost, or when all members have left.
         """
         are_gone = len(self.gone) == len(peers)
-        # Of those who have left, the last one is who ended the wait.
+        # If all have left, the last one has ended the wait.
         fatal = self.lost or (list(self.gone)[-1:] if are_gone else [])
         found = []
         for receipt in list(self.receipts):
@@ -399,7 +364,7 @@ class _Box:
         return found
 
     def missing(self, peers: Sequence[int]) -> list[int]:
-        """The members from whom another message is to be received; counts them as posted."""
+        """Return the members to receive another message from, and count them as posted."""
         found = []
         for peer in peers:
             if peer not in self.gone:
@@ -413,15 +378,15 @@ class _Box:
 class Inbox:
     """Messages from any source, and those of this member to itself.
 
-    From the first receipt from any source of a tag on, every message of that tag is received into
-    memory of its own, and then goes to the first receipt in call order that may have it. A message
-    to oneself is copied when it is sent.
+    After the first receipt from any source with a tag, every message with that tag is received into
+    memory of its own, and then goes to the first matching receipt in call order. A message to
+    oneself is copied when it is sent.
 
     Messages and receipts are matched on the completer's thread, in which no signal handler raises:
-    one between taking a message out and giving it away would lose it.
+    between taking a message out and handing it over, that would lose the message.
 
-    Thread rule: any thread. `_lock` guards the boxes and is held while nothing is waited for and
-    nothing else is called.
+    Thread rule: any thread. `_lock` guards the boxes and is held while nothing else is called. Only
+    the completer's thread removes from `_new`.
     """
 
     def __init__(
@@ -432,26 +397,40 @@ class Inbox:
         self._pair_with = pair_with
         self._lock = threading.Lock()
         self._from_any: set[int] = set()  # tags
-        # In call order, until the completer's thread takes them.
-        self._new: deque[tuple[int, _Receipt | torch.Tensor]] = deque()
+        self._new: deque[tuple[int, _Receipt | _Message]] = deque()  # in call order
         self._boxes: dict[int, _Box] = {}
 
     def has(self, tag: int) -> bool:
-        """Whether messages of this tag are received here."""
+        """Whether messages with this tag are received here."""
         return tag in self._from_any
 
     def receive(self, tag: int, source: int | None, tensor: torch.Tensor, flight: Flight) -> None:
-        """The flight lands when the contiguous tensor has the message."""
+        """Lands the flight when the contiguous tensor has the message."""
         if source is None:
             self._from_any.add(tag)
         self._new.append((tag, _Receipt(source, tensor, flight)))
         COMPLETER.call(self._take)
 
     def send_to_oneself(self, tag: int, tensor: torch.Tensor) -> None:
-        """Copies the contiguous tensor, for a receipt of this tag."""
-        flat = tensor.as_strided((tensor.numel(),), (1,))
-        self._new.append((tag, flat.view(torch.uint8).clone()))
+        """Copies the contiguous tensor, for a receipt with this tag."""
+        self._new.append((tag, _Message(self._rank, _bytes_of(tensor).clone(), tensor.dtype)))
         COMPLETER.call(self._take)
+
+    def close(self) -> None:
+        """Warns about messages to oneself that were not received.
+
+        Takes no lock: a signal handler may leave the group, too.
+        """
+        held = [
+            (tag, each) for tag, box in list(self._boxes.items()) for each in list(box.messages)
+        ]
+        held += [(tag, each) for tag, each in list(self._new) if isinstance(each, _Message)]
+        counts = Counter(tag for tag, message in held if message.source == self._rank)
+        for tag, count in counts.items() if hang_warning_s() else ():
+            warn(
+                f"rank {self._rank} has sent itself {counted(count, 'message')} with tag {tag} and "
+                f"not received them: call recv(tensor, src={self._rank}, tag={tag}) for each"
+            )
 
     def _take(self) -> None:
         """On the completer's thread."""
@@ -464,18 +443,18 @@ class Inbox:
                 if isinstance(new, _Receipt):
                     box.receipts.append(new)
                 else:
-                    box.messages.append((self._rank, new))
+                    box.messages.append(new)
         for tag in found:
-            self._go_on(tag, self._boxes[tag])
+            self._match(tag, self._boxes[tag])
 
-    def _go_on(self, tag: int, box: _Box) -> None:
+    def _match(self, tag: int, box: _Box) -> None:
         """On the completer's thread."""
         with self._lock:
             landing = box.matched()
             failing = box.hopeless(self._peers)
             posts = box.missing(self._peers)
-        for receipt, source, message in landing:
-            receipt.land(source, message)
+        for receipt, message in landing:
+            receipt.land(message)
         for receipt, error in failing:
             receipt.flight.fail(error)
         for peer in posts:
@@ -488,12 +467,12 @@ class Inbox:
             with self._lock:
                 box.posted[peer] -= 1
                 if flight.error is None:
-                    box.messages.append((peer, flight.result()[0]))
+                    box.messages.append(_Message(peer, flight.result()[0]))
                 else:
                     box.gone.setdefault(peer, flight.error)
                     if flight.is_lost:
                         box.lost.append(peer)
-            self._go_on(tag, box)
+            self._match(tag, box)
 
-        # Another thread may end the flight, as the one that leaves the group.
+        # Another thread may end the flight, such as the one that leaves the group.
         flight.future().add_done_callback(lambda _: COMPLETER.call(note))

@@ -29,6 +29,7 @@ from hvdtune.distributed.devices import OtherDevices, device_of
 from hvdtune.distributed.flight import (
     COMPLETER,
     BackwardPass,
+    Finish,
     Flight,
     Work,
     backend_error,
@@ -36,7 +37,7 @@ from hvdtune.distributed.flight import (
     is_of_signal_handler,
 )
 from hvdtune.distributed.job import GroupPlace, GroupRuntime, find_loss, form, left_key
-from hvdtune.distributed.point_to_point import Inbox, PairRuntime
+from hvdtune.distributed.point_to_point import Inbox, PairRuntime, require_size
 from hvdtune.distributed.roll_call import call_roll
 from hvdtune.distributed.sequence import IS_REPORTED, OperationSequence
 from hvdtune.distributed.titles import Titles
@@ -223,6 +224,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         if os.getpid() != self._process:  # a child of fork, which was no member
             return
         self._has_left = True
+        self._inbox.close()
         for pair in list(self._pairs.values()):
             pair.leave()
         with contextlib.suppress(RuntimeError):  # the store may be gone with its owner
@@ -283,50 +285,49 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         staged = tensors.as_input(tensor)
         if to_rank == self.place.rank:
             flight = Flight(f"send {title}", self._timeout_s, (), lambda _: list(given), ())
-            work = Work(flight, self._backward)
+            work = self._work(flight)
             self._inbox.send_to_oneself(tag, staged)
             flight.land(to_rank)
             return work
+        finish: Finish = lambda _: [staged]  # noqa: E731
         pair = self._pair_with(to_rank)
-        return pair.send(tag, staged, title, self._timeout_s, self._backward)
+        return pair.start((True, tag), staged, finish, title, self._timeout_s, self._work)
 
     @routed
     def recv(self, given: Tensors, from_rank: int, tag: int) -> Work:
         self._require_member(from_rank)
-        if from_rank == self.place.rank or self._inbox.has(tag):
-            return self._receive(given, from_rank, tag)
-        (tensor,) = given
-        title = self._title_of_message("from", from_rank, tag)
-        staged = tensors.as_output(tensor)
-
-        def finish(result: Tensors) -> list[torch.Tensor]:
-            tensors.copy_back(result, given)
-            return list(given)
-
-        pair = self._pair_with(from_rank)
-        return pair.receive(tag, staged, finish, title, self._timeout_s, self._backward)
+        return self._receive(given, from_rank, tag)
 
     @routed
     def recv_anysource(self, given: Tensors, tag: int) -> Work:
         self._require_own()
         return self._receive(given, None, tag)
 
-    def _receive(self, given: Tensors, from_rank: int | None, tag: int) -> Work:
+    def _receive(self, given: Tensors, source: int | None, tag: int) -> Work:
         (tensor,) = given
         staged = tensors.as_output(tensor)
 
-        def finish(_: object) -> list[torch.Tensor]:
+        def finish(operation: Any) -> list[torch.Tensor]:
+            if operation is not None:  # else the inbox has the message
+                require_size(operation.result_bytes(0), staged.nbytes)
             tensors.copy_back([staged], given)
             return list(given)
 
-        awaits = "no message for it has come"
-        if from_rank == self.place.rank:
-            awaits = "this rank has sent itself no message for it"
-        title = self._title_of_message("from", from_rank, tag)
+        title = self._title_of_message("from", source, tag)
+        is_own = source == self.place.rank
+        if source is not None and not is_own and not self._inbox.has(tag):
+            pair = self._pair_with(source)
+            return pair.start((False, tag), staged, finish, title, self._timeout_s, self._work)
+        awaits = f"no message with tag {tag} has come"
+        if is_own:
+            awaits = f"this rank has not sent itself a message with tag {tag}"
         flight = Flight(f"recv {title}", self._timeout_s, [staged], finish, (), awaits=awaits)
-        work = Work(flight, self._backward)
-        self._inbox.receive(tag, from_rank, staged, flight)
+        work = self._work(flight)
+        self._inbox.receive(tag, source, staged, flight)
         return work
+
+    def _work(self, flight: Flight) -> Work:
+        return Work(flight, self._backward)
 
     def _require_own(self) -> None:
         """Raises UsageError in a child of fork, which is no member."""

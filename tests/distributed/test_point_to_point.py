@@ -11,7 +11,7 @@ import torch
 from torch import distributed as dist
 
 from hvdtune.core.rank import process
-from hvdtune.distributed import flight
+from hvdtune.distributed import flight, point_to_point
 from tests.distributed import members
 
 SIZE = 3
@@ -194,6 +194,9 @@ def sends_to_itself(rank, size):
     dist.isend(torch.ones(2), rank, tag=6)
     with pytest.raises(dist.DistBackendError, match="has 8 bytes, the tensor for it has 4"):
         dist.irecv(torch.zeros(1), rank, tag=6).wait()
+    dist.isend(torch.ones(1), rank, tag=8)
+    with pytest.raises(dist.DistBackendError, match=r"message is torch\.float32, .* torch\.int32"):
+        dist.irecv(torch.zeros(1, dtype=torch.int32), rank, tag=8).wait()
     with pytest.raises(dist.DistBackendError, match=r"recv from rank \d, tag 7.* after 0\.1 s"):
         dist.irecv(torch.zeros(1), rank, tag=7).wait(timedelta(seconds=0.1))
     dist.barrier()
@@ -202,3 +205,22 @@ def sends_to_itself(rank, size):
 @pytest.mark.parametrize("size", [1, 2])
 def test_a_message_to_oneself_is_delivered(size, tmp_path):
     members.run(sends_to_itself, size, tmp_path)
+
+
+def leaves_messages_to_itself(rank, size):
+    told = []
+    point_to_point.warn = told.append
+    dist.isend(torch.ones(1), rank, tag=3)
+    dist.isend(torch.ones(1), rank, tag=3)
+    dist.irecv(torch.ones(1), rank, tag=3).wait()
+    dist.destroy_process_group()
+    return told
+
+
+def test_a_message_to_oneself_without_a_receipt_is_warned_of(tmp_path):
+    assert members.run(leaves_messages_to_itself, 1, tmp_path) == [
+        [
+            "rank 0 has sent itself 1 message with tag 3 and not received them: call "
+            "recv(tensor, src=0, tag=3) for each"
+        ]
+    ]
