@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import threading
 import weakref
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Hashable
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
@@ -66,53 +66,13 @@ class OperationSequence:
         self._requests: list[tuple[object, _native.Request] | None] = [None] * COUNT
 
     def start(self, call: Collective, timeout_s: float, group: str) -> Work:
-        """Submits the operation. Raises DistBackendError if the job has ended.
+        """Submits the operation, when one with its name is no longer in flight.
+
+        Raises DistBackendError if the job has ended.
 
         Args:
             group: its title for messages.
         """
-        reads, writes = call.reads, call.writes
-        size = reads[0].elements if call.kind in _OF_ONE_SIZE and reads else 0
-        owners = [memory.owner for memory in (*reads, *writes)]
-
-        def begin(number: int, slot: int) -> Work:
-            request = self._request_of(slot, call)
-            what = f"{call.kind} {number} of process group {group}"
-            flight = Flight(what, timeout_s, owners, call.finish, self._ranks)
-            flight.verdict_s = self._verdict_s
-            title = ""
-            if self._titles is not None and reads:
-                title = self._titles.of(call.kind, reads[0].dtype, reads[0].elements)
-            return self._submit(
-                flight,
-                (number, slot, (call.kind, size)),
-                request,
-                [memory.address for memory in reads],
-                [memory.address for memory in writes] or [0] * len(reads),
-                call.expected,
-                title,
-            )
-
-        return self._in_turn(begin)
-
-    def refuse(self, timeout_s: float, group: str) -> None:
-        """Gives up the next operation: the other ranks get an error that names this rank's call.
-
-        If all ranks do, it succeeds on all of them.
-        """
-
-        def begin(number: int, slot: int) -> Work:
-            request = self._request(op="barrier", name=f"{_REFUSED}.torch.{slot}", tensors=[])
-            what = f"operation {number} of process group {group}"
-            flight = Flight(what, timeout_s, (), lambda _: [], self._ranks)
-            return self._submit(flight, (number, slot, (_REFUSED, 0)), request, [], [])
-
-        # If the job has ended, the others have that error.
-        with contextlib.suppress(distributed.DistBackendError):
-            self._in_turn(begin)
-
-    def _in_turn(self, begin: Callable[[int, int], Work]) -> Work:
-        """Calls `begin` with the next number and the number in its name, when both are free."""
         while True:
             with self._turn:
                 self._count_submitted()
@@ -121,12 +81,21 @@ class OperationSequence:
                     slot = self._names.next()
                     before = _unended(self._flights[slot])
                     if before is None:
-                        return begin(self._names.count, slot)
+                        return self._submit(call, slot, timeout_s, group)
             try:
                 before.wait()
             except distributed.DistBackendError:  # which the owner of its Work gets
                 if not before.ended:
                     raise
+
+    def refuse(self, timeout_s: float, group: str) -> None:
+        """Gives up the next operation: the other ranks get an error that names this rank's call.
+
+        If all ranks do, it succeeds on all of them.
+        """
+        # If the job has ended, the others have that error.
+        with contextlib.suppress(distributed.DistBackendError):
+            self.start(Collective(_REFUSED, [], [], lambda _: [], None), timeout_s, group)
 
     def _count_submitted(self) -> None:
         """Counts the operation that was being submitted, if the core has it.
@@ -139,34 +108,38 @@ class OperationSequence:
                 self._names.add(what)
             self._next = None
 
-    def _submit(
-        self,
-        flight: Flight,
-        place: tuple[int, int, Hashable],
-        request: _native.Request,
-        inputs: Sequence[int],
-        outputs: Sequence[int],
-        expected: Sequence[int] = (),
-        title: str = "",
-    ) -> Work:
-        """Submits the next operation. A signal handler may raise at any point.
+    def _submit(self, call: Collective, slot: int, timeout_s: float, group: str) -> Work:
+        """Submits the next operation, with this number in its name.
 
-        The operation has its number exactly if the core has it. The Work is made first: if it is
-        dropped, the completer ends the flight.
+        A signal handler may raise at any point: the operation has its number exactly if the core
+        has it. The Work is made first: if it is dropped, the completer ends the flight.
 
         REQUIRES: _turn.
-
-        Args:
-            place: its number, the number in its name, and its key for `_names`.
         """
-        number, slot, what = place
+        number, kind = self._names.count, call.kind
+        reads, writes = call.reads, call.writes
+        request = self._request_of(slot, call)
+        flight = Flight(
+            f"{kind} {number} of process group {group}",
+            timeout_s,
+            [memory.owner for memory in (*reads, *writes)],
+            call.finish,
+            self._ranks,
+        )
+        flight.verdict_s = self._verdict_s
         flight.on_mismatch = partial(self._names.note_mismatch, number)
+        title = ""
+        if self._titles is not None and reads:
+            title = self._titles.of(kind, reads[0].dtype, reads[0].elements)
         work = Work(flight, self._backward)
-        self._next = (number, what, flight)
+        size = reads[0].elements if kind in _OF_ONE_SIZE and reads else 0
+        self._next = (number, (kind, size), flight)
         self._flights[slot] = self._latest[number % LAG] = weakref.ref(flight)
+        inputs = [memory.address for memory in reads]
+        outputs = [memory.address for memory in writes] or [0] * len(reads)
         try:
             with in_profile("", flight.what):
-                flight.submit(self._job.native, request, inputs, outputs, expected, title)
+                flight.submit(self._job.native, request, inputs, outputs, call.expected, title)
         except CollectiveError as error:
             raise backend_error(flight.what, error, self._ranks) from None
         except Exception as error:
@@ -184,7 +157,7 @@ class OperationSequence:
         if known is not None and known[0] == form:
             return known[1]
         request = self._request(
-            op=call.kind,
+            op="barrier" if call.kind == _REFUSED else call.kind,
             name=f"{call.kind}.torch.{slot}",
             tensors=[(dtype, [elements]) for dtype, elements in specs],
             reduce_op=call.reduction.op.name.lower(),
