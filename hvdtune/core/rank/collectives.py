@@ -1,10 +1,10 @@
-"""The collectives, once for every framework.
+"""The collectives, the same for every framework.
 
-Each `*_async` function returns a handle at once; `poll` asks whether it is done and `synchronize`
-waits and returns the result. Operations of one name on all ranks of a process set belong together,
-in whatever order the ranks call them. Names left out are numbered in call order, for each process
-set by itself, so every rank must then call in the same order. A group of tensors is one operation:
-ready when every rank has announced it, carried out as a whole or not at all.
+Each `*_async` function returns a handle at once; `poll` reports whether it is done, `synchronize`
+waits and returns the result. Operations with one name on all ranks of a process set belong
+together, in whatever order the ranks call them. Operations without a name are numbered in call
+order in each process set, so every rank must call them in the same order. A group of tensors is one
+operation: ready when every rank has announced it, carried out as a whole or not at all.
 
 Errors of a pending operation are raised by `poll` and `synchronize`: MismatchError when the ranks
 disagree about shape, dtype or operation, RankLostError naming the rank that died, ShutdownError.
@@ -19,6 +19,7 @@ import operator
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeVar
 
 from hvdtune.core.rank import handles, runtime
@@ -72,7 +73,7 @@ _NATIVE_NAMES: Final = {op: op.name.lower() for op in ReduceOp}
 
 
 def native_reduction(operation: str, op: ReduceOp) -> str:
-    """The core's name of `op`. Raises UsageError where the operation cannot combine by it."""
+    """Return the core's name of `op`. Raises UsageError if the operation cannot use it."""
     from hvdtune.core import _native
 
     _native.check_reduction(operation, _NATIVE_NAMES[op])
@@ -81,7 +82,7 @@ def native_reduction(operation: str, op: ReduceOp) -> str:
 
 @dataclass(frozen=True)
 class Reduction:
-    """The operation, and what contributions are multiplied by before and the result after."""
+    """The operation, and the factors of contributions before and of the result after it."""
 
     op: ReduceOp = ReduceOp.AVERAGE
     prescale_factor: float = 1.0
@@ -91,18 +92,18 @@ class Reduction:
 def handle_average_backwards_compatibility(
     op: ReduceOp | int | None, average: bool | None
 ) -> ReduceOp:
-    """`chosen_op` for a function that its framework's public function calls."""
+    """`chosen_op`, for a function that the framework's public function calls."""
     return chosen_op(op, average, stacklevel=5)
 
 
 def chosen_op(op: ReduceOp | int | None, average: bool | None, *, stacklevel: int) -> ReduceOp:
-    """The operation that `op` names, or `average`, which came before it; Average by default.
+    """Return the operation of `op`, or of `average`, its predecessor; Average by default.
 
     Args:
-        stacklevel: of who gave `average`, for a warning.
+        stacklevel: of the call that passed `average`, for a warning.
 
     Raises:
-        UsageError: both are given, or there is no such operation.
+        UsageError: both are given, or the operation is unknown.
     """
     if average is not None:
         if op is not None:
@@ -117,7 +118,7 @@ def chosen_op(op: ReduceOp | int | None, average: bool | None, *, stacklevel: in
         return ReduceOp.AVERAGE if op is None else ReduceOp(op)
     except ValueError:
         raise UsageError(
-            f"op={op} is none of hvd.Average, Sum, Adasum, Min, Max, Product"
+            f"op={op} is unknown: use hvd.Average, Sum, Adasum, Min, Max or Product"
         ) from None
 
 
@@ -153,7 +154,7 @@ def _request(
 
 
 def root_of(rank: int) -> int:
-    """The rank, as a number. Raises UsageError when it is none, or none that a job can have."""
+    """Return the rank as a number. Raises UsageError if it cannot be the rank of a job."""
     try:
         number = operator.index(rank)
     except TypeError:
@@ -166,16 +167,16 @@ def root_of(rank: int) -> int:
 
 
 def factor_of(name: str, value: float) -> float:
-    """The argument of this name. Raises UsageError when it is no number."""
+    """Return the argument of this name. Raises UsageError unless it is a number."""
     if not isinstance(value, numbers.Real) or math.isnan(value):
         raise UsageError(f"{name} must be a number, not {value!r}")
     return float(value)
 
 
 def gpu_of(buffers: Sequence[Buffer]) -> OnGpu | None:
-    """The GPU that has the tensors of one operation; None for the host's memory.
+    """Return the GPU that has the tensors of one operation; None for the host's memory.
 
-    Raises UsageError where they are in several places.
+    Raises UsageError if they are in several places.
     """
     places = {buffer.gpu for buffer in buffers}
     if len(places) > 1:
@@ -194,18 +195,6 @@ def _addresses(buffers: Sequence[Buffer]) -> list[int]:
     return [buffer.address for buffer in buffers]
 
 
-def _check_places(
-    adapter: Adapter[T], tensors: Sequence[T], written: Sequence[Buffer], request: _native.Request
-) -> None:
-    """Raises UsageError when a tensor is not where the result was written."""
-    for tensor, buffer in zip(tensors, written, strict=True):
-        if adapter.address(tensor) != buffer.address:
-            raise UsageError(
-                f'tensor "{request.name}" was given other memory while it was in flight, so the '
-                "result is not in it: call synchronize() before you change where a tensor is"
-            )
-
-
 def allreduce_request(
     name: str | None,
     tensors: Sequence[tuple[str, Sequence[int]]],
@@ -215,8 +204,11 @@ def allreduce_request(
 ) -> _native.Request:
     """Return the request that allreduce_async would submit for such tensors.
 
-    `tensors` holds a dtype and a shape for each, `gpu` says where they are. The request can be
-    submitted more than once.
+    The request can be submitted more than once.
+
+    Args:
+        tensors: a dtype and a shape for each.
+        gpu: of the tensors, None for the host's memory.
     """
     return _request("allreduce", name, tensors, process_set, reduction=reduction, gpu=gpu)
 
@@ -225,7 +217,7 @@ def allreduce_request(
 class Prepared(Generic[T]):
     """An operation that is not submitted yet: the arguments of `Batch.add`.
 
-    `finish` returns its outputs, once the operation is done; a second call does the same.
+    `finish` returns its outputs, once the operation is done. It can be called again.
     """
 
     request: _native.Request
@@ -235,6 +227,59 @@ class Prepared(Generic[T]):
     ready: Sequence[Ready]
     finish: Callable[[], list[T]]
     gpu: OnGpu | None = None
+
+    def start(self, *, grouped: bool) -> int:
+        """Submits the operation; `grouped` as for allreduce_async. Returns its handle."""
+
+        def finish(_: object) -> Any:
+            results = self.finish()
+            return results if grouped else results[0]
+
+        return handles.start(
+            self.request, self.inputs, self.outputs, self.owners, finish, self.ready, self.gpu
+        )
+
+
+def _prepare(
+    adapter: Adapter[T],
+    operation: str,
+    tensors: Sequence[T],
+    outputs: Sequence[T] | None,
+    name: str | None,
+    process_set: ProcessSet,
+    shape_of: Callable[[Sequence[int]], Sequence[int]] = lambda shape: shape,
+    **options: Any,
+) -> Prepared[T]:
+    """Prepare an operation whose outputs have known shapes.
+
+    Args:
+        outputs: None makes new ones.
+        shape_of: returns the shape of a new output from its input's.
+        options: of `_request`.
+    """
+    sources, ready, read, gpu = _staged(adapter, tensors)
+    if outputs is None:
+        made = zip(read, tensors, strict=True)
+        outputs = [adapter.empty(shape_of(buffer.shape), like) for buffer, like in made]
+    staging = [adapter.staging_output(output) for output in outputs]
+    written = [adapter.buffer(staged) for staged in staging]
+    request = _request(operation, name, _specs(read), process_set, gpu=gpu, **options)
+
+    def finish() -> list[T]:
+        for staged, buffer, output in zip(staging, written, outputs, strict=True):
+            if adapter.address(staged) != buffer.address:
+                raise UsageError(
+                    f'tensor "{request.name}" was given other memory while it was in flight, so '
+                    "the result is not in it: call synchronize() before you change its memory"
+                )
+            adapter.copy_out(staged, output)
+        return list(outputs)
+
+    # An output without rows has no memory. The core needs an address all the same.
+    pairs = zip(written, read, strict=True)
+    addresses = [output.address or source.address for output, source in pairs]
+    owners = (*sources, *staging)
+    return Prepared(request, _addresses(read), addresses, owners, ready, finish, gpu)
 
 
 def prepare_allreduce(
@@ -251,23 +296,7 @@ def prepare_allreduce(
     """
     if reduction.op is ReduceOp.ADASUM:
         adapter = adapter.on_host()
-    sources, ready = _staged(adapter, tensors)
-    read = [adapter.buffer(source) for source in sources]
-    gpu = gpu_of(read)
-    if outputs is None:
-        outputs = [adapter.empty(b.shape, like) for b, like in zip(read, tensors, strict=True)]
-    staging = [adapter.staging_output(output) for output in outputs]
-    written = [adapter.buffer(staged) for staged in staging]
-    request = allreduce_request(name, _specs(read), reduction, process_set, gpu)
-
-    def finish() -> list[T]:
-        _check_places(adapter, staging, written, request)
-        for staged, output in zip(staging, outputs, strict=True):
-            adapter.copy_out(staged, output)
-        return list(outputs)
-
-    owners = (*sources, *staging)
-    return Prepared(request, _addresses(read), _addresses(written), owners, ready, finish, gpu)
+    return _prepare(adapter, "allreduce", tensors, outputs, name, process_set, reduction=reduction)
 
 
 def allreduce_async(
@@ -280,14 +309,14 @@ def allreduce_async(
     *,
     grouped: bool = True,
 ) -> int:
-    """Combines each tensor over all ranks of the process set into its output, of the same form.
+    """Combines each tensor over all ranks of the process set into its output of the same form.
 
     Sums are taken in rank order (within hosts, then across), float16 and bfloat16 in float32 with
     one rounding, so every setting gives the same bits. Adasum combines tensor by tensor.
 
     Args:
         outputs: may be the tensors themselves; must be contiguous. None makes new ones.
-        grouped: False for a single tensor, whose handle has no list as its result.
+        grouped: False for a single tensor: the handle's result is then the tensor, not a list.
 
     Returns:
         A handle whose result is the list of outputs.
@@ -299,14 +328,7 @@ def allreduce_async(
     """
     with handles.Numbered(name, id_of(process_set)) as name:
         own = prepare_allreduce(adapter, tensors, outputs, name, reduction, process_set)
-
-        def finish(_: object) -> Any:
-            results = own.finish()
-            return results if grouped else results[0]
-
-        return handles.start(
-            own.request, own.inputs, own.outputs, own.owners, finish, own.ready, own.gpu
-        )
+        return own.start(grouped=grouped)
 
 
 def broadcast_async(
@@ -317,7 +339,7 @@ def broadcast_async(
     name: str | None,
     process_set: ProcessSet = global_process_set,
 ) -> int:
-    """Gives every rank the root's tensor, in `output`: itself, one like it, or None for a new one.
+    """Copies the root's tensor to every rank, into `output`; None makes a new one.
 
     Args:
         root_rank: a rank of the job that belongs to the process set.
@@ -325,25 +347,32 @@ def broadcast_async(
     Raises:
         UsageError: there is no such root rank, or the dtype or device is not supported.
     """
+    outputs = None if output is None else [output]
     with handles.Numbered(name, id_of(process_set)) as name:
-        (source,), ready = _staged(adapter, [tensor])
-        read = adapter.buffer(source)
-        result = adapter.empty(read.shape, tensor) if output is None else output
-        staged = adapter.staging_output(result)
-        written = adapter.buffer(staged)
-        request = _request(
-            "broadcast", name, _specs([read]), process_set, root=root_rank, gpu=read.gpu
-        )
+        own = _prepare(adapter, "broadcast", [tensor], outputs, name, process_set, root=root_rank)
+        return own.start(grouped=False)
 
-        def finish(_: object) -> T:
-            _check_places(adapter, [staged], [written], request)
-            adapter.copy_out(staged, result)
-            return result
 
-        keep = (source, staged)
-        return handles.start(
-            request, [read.address], [written.address], keep, finish, ready, read.gpu
-        )
+def _start_gathering(
+    adapter: Adapter[T],
+    operation: str,
+    tensors: Sequence[T],
+    name: str | None,
+    process_set: ProcessSet,
+    present: Callable[[list[T], _native.Operation], Any],
+    splits: Sequence[int] = (),
+) -> int:
+    """Starts an operation whose results have shapes that the core learns from the other ranks."""
+    sources, ready, read, gpu = _staged(adapter, tensors)
+    request = _request(operation, name, _specs(read), process_set, splits=splits, gpu=gpu)
+
+    def finish(done: _native.Operation) -> Any:
+        return present([_taken(adapter, done, i, like) for i, like in enumerate(tensors)], done)
+
+    nothing = [0] * len(read)
+    return handles.start(
+        request, _addresses(read), nothing, sources, finish, ready, gpu, has_results=True
+    )
 
 
 def allgather_async(
@@ -369,22 +398,12 @@ def allgather_async(
     Raises:
         UsageError: a tensor is a scalar, or its dtype or device is not supported.
     """
+
+    def made(results: list[T], _: object) -> Any:
+        return present(results) if grouped else results[0]
+
     with handles.Numbered(name, id_of(process_set)) as name:
-        sources, ready = _staged(adapter, tensors)
-        read = [adapter.buffer(source) for source in sources]
-
-        def finish(operation: _native.Operation) -> Any:
-            results = [
-                _taken(adapter, operation, index, like) for index, like in enumerate(tensors)
-            ]
-            return present(results) if grouped else results[0]
-
-        gpu = gpu_of(read)
-        request = _request("allgather", name, _specs(read), process_set, gpu=gpu)
-        nothing = [0] * len(read)
-        return handles.start(
-            request, _addresses(read), nothing, sources, finish, ready, gpu, has_results=True
-        )
+        return _start_gathering(adapter, "allgather", tensors, name, process_set, made)
 
 
 def alltoall_async(
@@ -399,8 +418,8 @@ def alltoall_async(
 
     Args:
         splits: rows for each rank of the set; None divides evenly.
-        present: makes the result of a new tensor of what the ranks sent here, in rank order, and
-            of how many rows came from each.
+        present: makes the result of a new tensor of the received rows, in rank order, and of their
+            number from each rank.
 
     Returns:
         A handle whose result is the tensor and the rows, or what `present` makes of them.
@@ -409,22 +428,17 @@ def alltoall_async(
         UsageError: the splits do not fit the tensor or the process set, the tensor is a scalar, or
             its dtype or device is not supported.
     """
+
+    def made(results: list[T], done: _native.Operation) -> Any:
+        return present(results[0], list(done.numbers))
+
     with handles.Numbered(name, id_of(process_set)) as name:
-        (source,), ready = _staged(adapter, [tensor])
-        read = adapter.buffer(source)
         rows = _row_counts(splits)
-        request = _request("alltoall", name, _specs([read]), process_set, splits=rows, gpu=read.gpu)
-
-        def finish(operation: _native.Operation) -> Any:
-            return present(_taken(adapter, operation, 0, tensor), list(operation.numbers))
-
-        return handles.start(
-            request, [read.address], [0], [source], finish, ready, read.gpu, has_results=True
-        )
+        return _start_gathering(adapter, "alltoall", [tensor], name, process_set, made, rows)
 
 
 def _row_counts(splits: Sequence[int] | None) -> list[int]:
-    """The splits as the core takes them, which divides evenly where there are none."""
+    """Return the splits as the core takes them; [] divides evenly."""
     try:
         return [] if splits is None else [operator.index(count) for count in splits]
     except TypeError:
@@ -442,7 +456,7 @@ def reducescatter_async(
 ) -> int:
     """Combines each tensor over the ranks and leaves every rank one part of its rows.
 
-    Rows are divided evenly; where they do not divide, the first ranks get one more.
+    Rows are divided evenly; if they do not divide, the first ranks get one more.
 
     Args:
         grouped: as for allreduce_async.
@@ -454,32 +468,14 @@ def reducescatter_async(
         UsageError: a tensor is a scalar, or a dtype, device or operation that cannot be reduced.
     """
     with handles.Numbered(name, id_of(process_set)) as name:
-        sources, ready = _staged(adapter, tensors)
-        read = [adapter.buffer(source) for source in sources]
-        outputs = []
-        for tensor, buffer in zip(tensors, read, strict=True):
-            outputs.append(adapter.empty(_own_part(buffer.shape, process_set), tensor))
-        staging = [adapter.staging_output(output) for output in outputs]
-        gpu = gpu_of(read)
-        request = _request(
-            "reducescatter", name, _specs(read), process_set, reduction=reduction, gpu=gpu
+        part = partial(_own_part, process_set)
+        own = _prepare(
+            adapter, "reducescatter", tensors, None, name, process_set, part, reduction=reduction
         )
-
-        def finish(_: object) -> Any:
-            for staged, output in zip(staging, outputs, strict=True):
-                adapter.copy_out(staged, output)
-            return outputs if grouped else outputs[0]
-
-        # A rank that gets no rows has no memory for them; the core wants an address all the same.
-        written = [
-            adapter.buffer(staged).address or buffer.address
-            for staged, buffer in zip(staging, read, strict=True)
-        ]
-        keep = (*sources, *staging)
-        return handles.start(request, _addresses(read), written, keep, finish, ready, gpu)
+        return own.start(grouped=grouped)
 
 
-def _own_part(shape: Sequence[int], process_set: ProcessSet) -> tuple[int, ...]:
+def _own_part(process_set: ProcessSet, shape: Sequence[int]) -> tuple[int, ...]:
     if not shape:
         return ()  # which the core refuses
     each, more = divmod(shape[0], process_set.size())
@@ -493,19 +489,19 @@ def barrier(process_set: ProcessSet = global_process_set) -> None:
 
 
 def join(process_set: ProcessSet = global_process_set) -> int:
-    """Says that this rank has no more data, and returns when every rank of the set has said so.
+    """Announces that this rank has no more data; returns when every rank of the set has joined.
 
-    Meanwhile it takes part in the others' operations of the set with what changes nothing: zeros in
-    sums, no rows in allgather. An average still divides by the number of all ranks. A broadcast
-    works while its root has not joined, and a barrier does. The others get an error from what needs
-    this rank's data: alltoall, reducescatter, Adasum, a broadcast from it.
+    Meanwhile it contributes neutral values to the set's operations: zeros to sums, no rows to
+    allgather. An average still divides by the number of all ranks. A barrier works, and so does a
+    broadcast until its root has joined. The other ranks get an error from operations that need this
+    rank's data: alltoall, reducescatter, Adasum, a broadcast from it.
 
     Returns:
         The rank that joined last.
     """
     request = _request("join", "noname", [], process_set)
     last = complete(handles.start(request, [], [], [], lambda done: done.numbers[0]))
-    # Those who joined late have numbered more names than those who joined early.
+    # Ranks that joined late have numbered more names.
     handles.note_join(id_of(process_set))
     return int(last)
 
@@ -522,6 +518,11 @@ def _taken(adapter: Adapter[T], operation: _native.Operation, index: int, like: 
     return result
 
 
-def _staged(adapter: Adapter[T], tensors: Sequence[T]) -> tuple[list[T], list[Ready]]:
+def _staged(
+    adapter: Adapter[T], tensors: Sequence[T]
+) -> tuple[list[T], list[Ready], list[Buffer], OnGpu | None]:
+    """Return what the core reads, when it can be read, its memory, and its GPU."""
     staged = [adapter.copy_in(tensor) for tensor in tensors]
-    return [source for source, _ in staged], [ready for _, ready in staged if ready is not None]
+    sources = [source for source, _ in staged]
+    read = [adapter.buffer(source) for source in sources]
+    return sources, [ready for _, ready in staged if ready is not None], read, gpu_of(read)
