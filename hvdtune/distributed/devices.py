@@ -1,7 +1,7 @@
 """Groups that carry tensors on other devices than the CPU, as in `"cpu:hvdtune,cuda:nccl"`.
 
-Torch takes a backend that is written in Python for the whole group, so this one makes the others
-itself, and hands on to them what they are for.
+Torch uses a backend that is written in Python for the whole group. So this one makes the others,
+and passes them the calls for their devices.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from torch.distributed import ProcessGroup
 from hvdtune.errors import UsageError
 
 _CPU: Final = "cpu"
-_TORCH: Final[Any] = distributed  # much of which its type hints leave out
+_TORCH: Final[Any] = distributed  # its type hints are incomplete
 
 
 class OtherDevices:
     """The backends of one group of processes by device, each made when it is first needed.
 
     Thread rule: any thread; `_lock` guards the groups and is held while one is made, which waits
-    for nobody.
+    for no other rank.
     """
 
     def __init__(self, own: str, group: ProcessGroup, store: Any, timeout_s: float) -> None:
@@ -40,7 +40,7 @@ class OtherDevices:
 
     @property
     def names(self) -> dict[str, str]:
-        """The backend of each device but the CPU; {} until torch has said what was asked for."""
+        """The backend of each device except the CPU; {} until torch has the configuration."""
         if self._names is None:
             asked = _TORCH.distributed_c10d._world.pg_backend_config.get(self._group)
             if asked is None:
@@ -64,7 +64,7 @@ class OtherDevices:
             return self._made[device]
 
     def shutdown(self) -> None:
-        """Ends those that there are."""
+        """Ends the backends that were made."""
         with self._lock:
             made, self._made = self._made, {}
         for group in made.values():
@@ -89,8 +89,8 @@ class OtherDevices:
             kind, backend = kinds.CUSTOM, self._by_plugin(plugin, store, timeout)
         else:
             raise UsageError(
-                f"beside hvdtune torch has no backend {name!r} for tensors on {device}; there are "
-                "nccl and gloo, where torch was built with them, and those of other packages"
+                f"backend {name!r} for tensors on {device} is unknown to torch. Use nccl or gloo, "
+                "if torch was built with them, or the backend of an installed package"
             )
         group._set_default_backend(kind)
         group._register_backend(torch.device(device), kind, backend)
@@ -110,7 +110,7 @@ class OtherDevices:
 
 
 def device_of(values: Any) -> str:
-    """Where the first tensor is among these values and the lists in them; "cpu" without one."""
+    """Return the device type of the first tensor in these values and their lists; default "cpu"."""
     found = _first(values)
     return _CPU if found is None or found.is_cpu else found.device.type
 

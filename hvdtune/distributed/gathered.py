@@ -24,7 +24,9 @@ _FOLDS: Final = {
     ReduceOp.BOR: torch.bitwise_or,
     ReduceOp.BXOR: torch.bitwise_xor,
 }
-_COUNTS: Final = 1 << 32  # how many elements a rank may contribute; its form is told beside that
+_COUNTS: Final = (
+    1 << 32
+)  # number of elements that a rank may contribute; its form is in the higher bits
 
 
 def is_bitwise(kind: Any) -> bool:
@@ -39,16 +41,16 @@ def require_bits(tensor: torch.Tensor, kind: Any) -> None:
 
 
 def folded(rows: torch.Tensor, kind: Any) -> torch.Tensor:
-    """The bitwise reduction of the rows, of which each rank has contributed one."""
+    """Return the bitwise reduction of the rows, one from each rank."""
     return reduce(_FOLDS[kind], rows.unbind(0))
 
 
 class SparseSum:
-    """A sparse tensor (torch.sparse_coo) as three flat ones to gather, and the sum of all ranks'.
+    """A sparse tensor (torch.sparse_coo) as three flat ones to gather, and the sum over all ranks.
 
     Args:
-        tensor: what this rank contributes; of one shape and one number of sparse dimensions on all
-            ranks. How many elements it has may differ.
+        tensor: this rank's contribution; the same shape and number of sparse dimensions on all
+            ranks. The number of elements may differ.
         kind: of the reduction, SUM or AVG.
 
     Raises:

@@ -1,9 +1,10 @@
-"""Which name an operation of a group has: the core knows it by that, and remembers what it was.
+"""Names of a group's operations: the core caches operations by name.
 
-What repeats in every step travels as a number if it has the name that it had before. So names come
-again in the rhythm in which operations do. The ranks must agree on the names without communicating,
-also after they have disagreed about an operation. So names follow only from operations that lie LAG
-back, and the caller has waited for those: by then every rank has the same outcome of them.
+An operation that repeats in every step is announced as a number if it has the same name again. So
+names repeat in the rhythm of the operations. The ranks must agree on the names without
+communication, also after they have disagreed about an operation. So names follow only from
+operations that lie LAG back, and the caller has waited for those: by then every rank has the same
+outcome of them.
 """
 
 from __future__ import annotations

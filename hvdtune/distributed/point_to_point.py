@@ -64,7 +64,7 @@ class PairRuntime:
 
     Thread rule: any thread. `_lock` guards the counts, `_next`, `_early`, `_runtime`, `_error` and
     `_is_over`, and is reentrant, for signal handlers that leave the group. Operations of one
-    direction and tag are numbered in call order, by which the core matches them.
+    direction and tag are numbered in call order; the core matches them by number.
     """
 
     def __init__(self, place: GroupPlace, peer: int, left_key: str) -> None:
@@ -190,7 +190,7 @@ class PairRuntime:
         return self.start((False, tag), None, finish, title, math.inf, lambda flight: flight)
 
     def leave(self) -> None:
-        """Ends the runtime; what is in flight fails. Again, or in a child of fork, does nothing."""
+        """Ends the runtime; flights fail. Again, or in a child of fork, does nothing."""
         atexit.unregister(self.leave)
         if os.getpid() != self._process:
             return

@@ -209,7 +209,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
     supports_coalescing = False
 
     def shutdown(self) -> None:
-        """Leaves the group; what is in flight fails, at least on this rank."""
+        """Leaves the group; operations in flight fail, at least on this rank."""
         self._note_departure()
         self.others.shutdown()
         if self._titles is not None:

@@ -1,5 +1,4 @@
-"""Marks the training steps of scripts that only know torch: a step ends when the optimizer has
-stepped."""
+"""Marks the training steps of scripts that only use torch: a step ends with optimizer.step()."""
 
 from __future__ import annotations
 

@@ -42,10 +42,10 @@ class Memory(NamedTuple):
 
 
 def reduction_of(kind: Any, factor: Any) -> Reduction:
-    """The core's reduction. Raises UsageError for one that there is not."""
+    """Return the core's reduction. Raises UsageError if it has none."""
     found = _PLAIN.get(kind)
     if found is None:
-        raise UsageError(f"{kind} is not offered; use SUM, AVG, MIN, MAX, PRODUCT, BAND, BOR, BXOR")
+        raise UsageError(f"{kind} is not offered. Use SUM, AVG, MIN, MAX, PRODUCT, BAND, BOR, BXOR")
     return found if factor is None else Reduction(found.op, float(factor))
 
 
@@ -111,7 +111,7 @@ _ROW_MAJOR: Final = torch.contiguous_format
 
 
 def copy_back(staged: Sequence[torch.Tensor], tensors: Sequence[torch.Tensor]) -> None:
-    """Puts what `as_output` has made in its place."""
+    """Copies what `as_output` has made back to its tensor."""
     for source, tensor in zip(staged, tensors, strict=True):
         if source.data_ptr() != tensor.data_ptr() or not tensor.is_contiguous():
             tensor.detach().copy_(source.view(tensor.shape))
@@ -131,6 +131,6 @@ def require_cpu(tensor: torch.Tensor) -> None:
     require_dense(tensor)
     if not tensor.is_cpu:
         raise UsageError(
-            f"the backend hvdtune carries tensors on the CPU, not on {tensor.device}; use "
+            f"the backend hvdtune takes tensors on the CPU, not on {tensor.device}: use "
             "tensor.cpu()"
         )

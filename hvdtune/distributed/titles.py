@@ -1,8 +1,8 @@
-"""What operations are called in the timeline, where torch's wrappers tell what they send.
+"""Titles of operations in the timeline, from what torch's wrappers send.
 
-DistributedDataParallel sends its buckets in order, in every backward pass; its log says which
-parameters each has. When it is made it sends the parameters and buffers of its module, before a
-forward pass the buffers, those of a dtype at once. FSDP2 sends the parameters of one module at a
+DistributedDataParallel sends its buckets in order, in every backward pass; its log lists the
+parameters of each. When it is made it sends the parameters and buffers of its module, before a
+forward pass the buffers, those of one dtype together. FSDP2 sends the parameters of one module at a
 time.
 """
 
@@ -20,7 +20,7 @@ import torch
 from torch.nn.modules import module as modules
 from torch.nn.parallel import DistributedDataParallel
 
-# DDP arranges its buckets anew in its second iteration, or never.
+# DDP rebuilds its buckets in its second iteration, or never.
 _ARRANGED: Final = 3
 # What DDP sends in a function of a file.
 _OF_DDP: Final = {
@@ -34,7 +34,7 @@ _MOST_FRAMES: Final = 24
 
 @dataclass(frozen=True)
 class Bucket:
-    """Elements that DDP sends at once, and what they are called."""
+    """Elements that DDP sends together, and their title."""
 
     title: str
     elements: int
@@ -91,7 +91,7 @@ def _title(number: int, names: Sequence[str]) -> str:
 
 
 class _Replica:
-    """A DDP of this process, what its buckets are once that is known, and which comes next."""
+    """A DDP of this process, its buckets once they are known, and the next one."""
 
     def __init__(self, ddp: DistributedDataParallel, module: torch.nn.Module) -> None:
         self.ddp = weakref.ref(ddp)
@@ -141,7 +141,7 @@ class Titles:
             replica.look()
 
     def of(self, kind: str, dtype: str, elements: int) -> str:
-        """As in `allreduce.bucket 0: fc.bias to conv.weight`; "" where nothing tells."""
+        """As in `allreduce.bucket 0: fc.bias to conv.weight`; "" if unknown."""
         found = ""
         if kind == "allreduce":
             found = self._of_bucket(elements)

@@ -61,9 +61,9 @@ class CUDAGraph(torch.cuda.CUDAGraph):
         native = PROCESS.native()
         if not PROCESS.has_gpu_operations():
             raise UsageError(
-                "a CUDA graph can hold hvdtune's operations only where NCCL carries them, and this "
-                "job takes tensors on GPUs through host memory; use torch.cuda.CUDAGraph for what "
-                "has none of them, or set HVDTUNE_GPU_OPERATIONS=nccl"
+                "a CUDA graph can contain hvdtune's operations only with NCCL, and this job copies "
+                "GPU tensors through host memory. Set HVDTUNE_GPU_OPERATIONS=nccl, or use "
+                "torch.cuda.CUDAGraph for work without hvdtune's operations"
             )
         while not native.begin_capture(WAIT_SLICE_S):
             pass

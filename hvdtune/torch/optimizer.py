@@ -520,9 +520,9 @@ class GradientOptimizer(Wrapper):
         if self._evaluation is not None and (self._passes.passes or self._combined is not None):
             raise StepOrderError(
                 "the last optimizer.step(closure) was interrupted or failed while the closure "
-                "computed gradients, and some of them are being combined already: call "
-                "optimizer.synchronize(), which sends the other ranks what there is, and "
-                "optimizer.zero_grad(); then go on as the other ranks do after that step"
+                "computed gradients, and some of them are already being combined. Call "
+                "optimizer.synchronize(), which sends the gradients to the other ranks, and "
+                "optimizer.zero_grad(), then continue as the other ranks do after that step"
             )
         self._evaluation = evaluation = _Evaluation()
         try:

@@ -107,8 +107,8 @@ class Wrapper(torch.optim.Optimizer):
     def __getattr__(self, name: str) -> Any:
         if name in _ABSENT:
             raise AttributeError(
-                f"hvdtune's DistributedOptimizer has no {name}, by which Horovod's keeps count of "
-                "its operations; use synchronize(), skip_synchronize() and backward_passes_per_step"
+                f"hvdtune's DistributedOptimizer has no {name}, an internal attribute of "
+                "Horovod's. Use synchronize(), skip_synchronize() and backward_passes_per_step"
             )
         wrapped: Any = super()
         if hasattr(wrapped, "__getattr__"):

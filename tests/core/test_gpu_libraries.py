@@ -97,7 +97,7 @@ def started(environ, *, has_gpu_tensors):
 def test_init_warns_of_a_named_library_that_cannot_be_loaded():
     done = started({"HVDTUNE_CUDA_LIBRARY": "/proc/absent/libcuda.so"}, has_gpu_tensors=True)
     assert (done.returncode, done.stdout) == (0, "False\n"), done.stderr
-    assert "tensors on a GPU are copied through the host's memory" in done.stderr
+    assert "GPU tensors are copied through host memory" in done.stderr
     assert "/proc/absent/libcuda.so" in done.stderr
 
 

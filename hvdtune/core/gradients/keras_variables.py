@@ -31,8 +31,8 @@ def distinct(names: Sequence[str]) -> list[str]:
 def without_counters(name: str) -> str:
     """A variable's name as all ranks have it: `dense/kernel` for `dense_3/kernel`.
 
-    Keras counts layers by what the process has made before. A root that goes on from a file, and
-    ranks with new models, would wait for each other for ever.
+    Keras counts layers by what the process has made before. A root that resumes from a file, and
+    ranks with new models, would wait for each other.
     """
     return re.sub(r"_\d+(?=/|$)", "", name)
 
@@ -40,7 +40,7 @@ def without_counters(name: str) -> str:
 def layer_and_own(path: str) -> str:
     """Takes the layer's name and the variable's own from a path of Keras 3, without counters.
 
-    In which models a layer lies is said by the path, too, but not where a model has been loaded.
+    The path also contains the layer's models, except if a model has been loaded.
     """
     return without_counters("/".join(path.split("/")[-2:]))
 

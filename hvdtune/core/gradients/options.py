@@ -1,4 +1,4 @@
-"""Checks of the options that every distributed optimizer takes, and what they mean. Pure."""
+"""Checks and meaning of the options that every distributed optimizer takes. Pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which gradients travel alone, which in the user's groups, and which in flat buffers. Pure."""
+"""Division of gradients: alone, in the user's groups, or in flat buffers. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 P = TypeVar("P", bound=Hashable)
 
 SMALL_BYTES: Final = 16 << 10  # a gradient below this travels in a flat buffer
-FLAT_BUFFER_BYTES: Final = 16 << 20  # at most; what is packed at the end overlaps with nothing
+FLAT_BUFFER_BYTES: Final = 16 << 20  # at most; the last buffer overlaps with nothing
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ def joint_name(members: Sequence[Gradient[Any]]) -> str:
 
 @dataclass(frozen=True)
 class Arrangement(Generic[P]):
-    """What is an operation on where it lies, alone or in a group, and what is packed."""
+    """Gradients that are reduced in place, alone or in a group, and those that are packed."""
 
     groups: tuple[tuple[Gradient[P], ...], ...]
     flat_buffers: tuple[FlatBuffer[P], ...]

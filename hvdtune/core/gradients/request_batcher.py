@@ -13,8 +13,8 @@ from hvdtune.core.rank.adapter import OnGpu, Ready
 from hvdtune.core.rank.in_flight import Batch, abandon
 from hvdtune.errors import CollectiveError, HvdtuneError
 
-# Gradients that become ready wait for each other up to so many bytes, or until the first of them
-# has waited for so long: a slow backward pass hides what a slow network takes.
+# A batch is submitted at this size, or when its first gradient has waited for this time: a slow
+# backward pass hides a slow network.
 FLUSH_BYTES: Final = 1 << 20
 FLUSH_AFTER_S: Final = 0.002
 
@@ -22,8 +22,8 @@ FLUSH_AFTER_S: Final = 0.002
 class RequestBatcher:
     """Starts operations in batches: one call into the core for all that became ready together.
 
-    Operations that have been started when this is dropped keep the owners of their memory, and go
-    on until the other ranks have done their part; what has not been started never is.
+    When this is dropped, started operations keep the owners of their memory and continue until the
+    other ranks have submitted theirs. The rest is never started.
 
     Thread rule: as BackwardPassCounter.
     """
@@ -51,10 +51,9 @@ class RequestBatcher:
     ) -> None:
         """Adds an operation on the memory at these addresses, one for each tensor, in place.
 
-        Where values are on their way to it, they have arrived when all of `ready` have returned.
-
         Args:
             owners: objects that keep the memory as long as they live.
+            ready: return when the values have arrived.
         """
         if self._batches and not self._batches[-1].takes(gpu):
             self.flush()
@@ -65,8 +64,8 @@ class RequestBatcher:
         self._bytes += nbytes
 
     def flush_when_due(self) -> None:
-        """Starts what was added when it is much, or has waited. A signal handler may raise here,
-        not in `add`: note between the two that the operation was added.
+        """Starts the batch if it is large or has waited. A signal handler may raise here, but not
+        in `add`: note between the two that the operation was added.
 
         Raises:
             CollectiveError: see `flush`.
@@ -76,7 +75,7 @@ class RequestBatcher:
             self.flush()
 
     def flush(self) -> None:
-        """Starts what was added.
+        """Starts the batch.
 
         Raises:
             CollectiveError: the job has ended, or an operation of one of the names is in flight;
@@ -93,14 +92,14 @@ class RequestBatcher:
             raise
 
     def wait(self) -> None:
-        """Starts what was added and returns when everything started is done.
+        """Starts the batch, and returns when everything started is done.
 
-        When a signal handler raises meanwhile, what is not done stays known: call this again.
+        If a signal handler raises meanwhile, it can be called again.
 
         Raises:
             CollectiveError: the first failure, after all have ended.
         """
-        with contextlib.suppress(HvdtuneError):  # told below
+        with contextlib.suppress(HvdtuneError):  # raised below
             self.flush()
         while self._batches:
             try:

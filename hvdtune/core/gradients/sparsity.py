@@ -60,8 +60,8 @@ class SparsityTable(Generic[P]):
             self._unknown.append(gradient.parameter)
 
     def begin_step(self) -> None:
-        """Forgets what was settled before a join, which a rank without data has missed, and in an
-        earlier generation, in which newcomers were not."""
+        """Forgets layouts from before a join, which a rank without data has missed, and from an
+        earlier generation, which new ranks have missed."""
         settled_in = self._now()
         if settled_in != self._settled_in:
             self._settled_in = settled_in
@@ -70,7 +70,7 @@ class SparsityTable(Generic[P]):
             self._unused = frozenset()
 
     def settle(self, layout_of: Callable[[P], int]) -> dict[P, int]:
-        """Asks all ranks about what is unknown; what is known from now on.
+        """Asks all ranks about unknown layouts; returns those that are known from now on.
 
         When a signal handler raises before this returns, call it again.
 

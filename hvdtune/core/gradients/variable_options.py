@@ -21,7 +21,7 @@ class GradientOptions:
     Attributes:
         scale_local: gradients that stay on this rank are divided by the number of ranks, by
             whatever operation the others are combined, as in Horovod.
-        average: what is sent is the mean of the `passes`, not their sum.
+        average: send the mean of the `passes`, not their sum.
         local: the combiner's keys of the variables whose gradients stay on this rank.
     """
 
@@ -50,7 +50,7 @@ class GradientOptions:
         """A gradient that stays on this rank, as it is to be applied.
 
         Args:
-            ranks: their number when the gradient is there, None for the number that there is.
+            ranks: their number when the gradient is ready; None for the current number.
         """
         if not self.scale_local or not self.travels():
             return gradient

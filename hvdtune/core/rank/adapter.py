@@ -1,4 +1,4 @@
-"""What the core needs to know of a framework's tensors."""
+"""The core's interface to a framework's tensors."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ T = TypeVar("T")
 class OnGpu:
     """A GPU, by its number in this process, and the stream that has made a tensor on it.
 
-    `stream` is the address of the CUDA driver's handle, 0 for the GPU's own. `current_stream`
-    returns the one of whoever calls it, which is to wait for a result.
+    `stream` is the address of the CUDA driver's handle, 0 for the GPU's default. `current_stream`
+    returns the caller's stream, which has to wait for a result.
     """
 
     number: int
@@ -24,7 +24,7 @@ class OnGpu:
 
 @dataclass(frozen=True, eq=False)
 class Buffer:
-    """Memory of one contiguous tensor, and who keeps it alive.
+    """Memory of one contiguous tensor, and the object that keeps it alive.
 
     `dtype` is a name of NumPy or ml_dtypes; `shape` is in elements, () for a scalar. `gpu` is None
     for host memory.
@@ -37,7 +37,7 @@ class Buffer:
     gpu: OnGpu | None = None
 
 
-Ready = Callable[[], object]  # returns when values that are on their way have arrived
+Ready = Callable[[], object]  # returns when pending values have arrived
 
 
 class Adapter(Protocol[T]):
@@ -48,19 +48,20 @@ class Adapter(Protocol[T]):
     """
 
     def on_host(self) -> Adapter[T]:
-        """One by which every tensor travels through host memory."""
+        """Return the adapter that moves every tensor through host memory."""
 
     def copy_in(self, tensor: T) -> tuple[T, Ready | None]:
-        """The values where the core can read them, contiguous: the tensor itself where it is that.
+        """Return the values, contiguous where the core can read them, and when they are there.
 
-        Returns None where they are there at once. Raises UsageError for what is no tensor.
+        The tensor itself if possible, and None if the values are there at once. Raises UsageError
+        unless it is a tensor.
         """
 
     def staging_output(self, output: T) -> T:
-        """The tensor that the core fills for `output`: itself where it can be."""
+        """Return the tensor that the core fills for `output`: itself if possible."""
 
     def copy_out(self, staged: T, output: T) -> None:
-        """Gives `output` what is in `staged`, in the order of its device's work."""
+        """Copies `staged` to `output`, in the order of the device's work."""
 
     def buffer(self, tensor: T) -> Buffer:
         """Describes its memory.
@@ -69,7 +70,7 @@ class Adapter(Protocol[T]):
         """
 
     def address(self, tensor: T) -> int:
-        """Where its memory is now, as `buffer` said unless it was given other memory since."""
+        """Return the current address of its memory, which the script may have replaced."""
 
     def empty(self, shape: Sequence[int], like: T) -> T:
         """A new tensor with `like`'s dtype and device, not filled."""

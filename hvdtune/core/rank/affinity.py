@@ -56,7 +56,7 @@ def require_usable(core: int, source: str) -> None:
     """Raises UsageError unless this process may run on that core.
 
     Args:
-        source: what has named the core.
+        source: the setting that names the core.
     """
     usable = os.sched_getaffinity(0)
     if core not in usable:
@@ -67,8 +67,8 @@ def require_usable(core: int, source: str) -> None:
 def where_it_runs(core: int) -> str:
     """The processors of the calling thread, and of the native ones inside `threads_on(core)`."""
     usable = os.sched_getaffinity(0)
-    said = f"{'processor' if len(usable) == 1 else 'processors'} {ranges(usable)}"
-    return said if core < 0 else f"{said}, hvdtune's threads on {core}"
+    text = f"{'processor' if len(usable) == 1 else 'processors'} {ranges(usable)}"
+    return text if core < 0 else f"{text}, hvdtune's threads on {core}"
 
 
 def _native_threads() -> set[int]:

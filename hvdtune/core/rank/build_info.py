@@ -25,7 +25,7 @@ def mpi_enabled() -> bool:
 
 
 def mpi_threads_supported() -> bool:
-    """Whether MPI may be called from several threads, as from mpi4py beside hvdtune.
+    """Whether MPI may be called from several threads, for example by mpi4py and hvdtune.
 
     Raises:
         UsageError: MPI has not formed this job.
@@ -38,7 +38,7 @@ def mpi_threads_supported() -> bool:
 
 
 def gloo_built() -> bool:
-    """True: hvdtune's own transports, which are always there, stand for Gloo."""
+    """True: hvdtune's own transports take the place of Gloo."""
     return True
 
 

@@ -54,8 +54,7 @@ class CollectiveSpec:
         start: called with an adapter, tensors, `how`, name and process set, and whether the tensors
             are a group; returns a handle, whose result is a list for a group.
         gradient: the rule of its gradient.
-        how: what it is told besides: a "reduction", the "root_rank", the "splits", or "" for
-            nothing, which is None.
+        how: its further argument: a "reduction", the "root_rank", the "splits", or "" for none.
         has_groups: whether there are functions that take a list of tensors.
         in_place: whether there are functions that work in place; `start` then has that keyword.
         keeps_shape: whether outputs have the shape of the inputs.
@@ -161,12 +160,12 @@ COLLECTIVES: Final = (ALLREDUCE, ALLGATHER, BROADCAST, ALLTOALL, REDUCESCATTER)
 
 
 def check_has_gradient(spec: CollectiveSpec, how: Any, name: str | None, remedy: str) -> None:
-    """Raises UsageError unless a gradient flows through the collective, told `how`."""
+    """Raises UsageError unless a gradient flows through the collective with this `how`."""
     if isinstance(how, Reduction) and how.op not in (ReduceOp.AVERAGE, ReduceOp.SUM):
         what = f"{spec.name} {name}" if name else spec.name
         raise UsageError(
             f"no gradient flows through {what} by {how.op.name.title()}, only by Average and Sum; "
-            f"use {remedy} where none is wanted"
+            f"use {remedy} if no gradient is needed"
         )
 
 
@@ -179,8 +178,8 @@ def form_of(
     it does not wait for the result.
 
     Args:
-        expression: what it returns, in which {spec}, {tensors}, {how}, {grouped} and {compression}
-            stand for what belongs there.
+        expression: its result, with the placeholders {spec}, {tensors}, {how}, {grouped} and
+            {compression}.
         order: the names of its parameters, where they are not in plain's order.
     """
     stem, _, suffix = name.partition(spec.name)

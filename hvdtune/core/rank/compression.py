@@ -1,4 +1,4 @@
-"""Gradients in fewer bits on the way: what every framework's `hvd.Compression` is made of."""
+"""Compression of gradients in transit: the base of every framework's `hvd.Compression`."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from hvdtune.errors import UsageError
 
 
 class Compressor:
-    """What `compression=` takes: a class with these two methods, static or of the class.
+    """A value of `compression=`: a class with these two methods, static or of the class.
 
-    Tensors are compressed before they are sent and decompressed after; what is combined is what
-    `compress` returned, of any shape and dtype, the same on all ranks. Where the collective is part
+    Tensors are compressed before they are sent and decompressed after. The collective combines the
+    results of `compress`, of any shape and dtype, the same on all ranks. If the collective is part
     of an autograd graph, so are both methods.
 
     Attributes:

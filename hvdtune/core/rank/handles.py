@@ -131,7 +131,7 @@ class Repeated:
 
 
 def _is_mistake(error: BaseException | None) -> bool:
-    """Whether the caller's arguments were refused, so that there is no operation."""
+    """Whether the caller's arguments were refused, so that nothing was submitted."""
     is_of_core = isinstance(error, CollectiveError)
     return isinstance(error, (UsageError, TypeError, ValueError)) and not is_of_core
 

@@ -1,4 +1,4 @@
-"""Operations in flight: the owners of their memory, their handles, how they end, who waits.
+"""Operations in flight: owners of their memory, handles, failure, completion, and waiting.
 
 Every framework's operations are a `Batch`. Those of torch.distributed are a `Flight`
 (hvdtune.distributed.flight), which adds what torch expects of them.
@@ -282,7 +282,7 @@ class Batch(InFlight):
 
 
 def settle_all(native: _native.Runtime | None = None) -> None:
-    """Settles everything in flight, or only what was submitted to this runtime."""
+    """Settles everything in flight, or everything that this runtime has."""
     for each in list(PROCESS.in_flight):
         if native is None or each.is_of(native):
             each.settle()

@@ -18,7 +18,7 @@ _WHAT: Final = "hvd.init(process_sets=...)"
 
 
 def listed(process_sets: Sequence[ProcessSet] | str | None) -> list[ProcessSet]:
-    """The sets that are to be registered. Raises UsageError for what is no list of them."""
+    """Return the sets to register. Raises UsageError unless it is a list of process sets."""
     if process_sets is None or process_sets == "dynamic":
         return []
     kinds = None if isinstance(process_sets, str) else [*process_sets]
@@ -59,9 +59,9 @@ def register(process_sets: Sequence[ProcessSet]) -> None:
     for rank, other in enumerate(by_rank):
         if other.lists() != own.lists():
             raise MismatchError(
-                f"{_WHAT} differs between ranks: rank {PROCESS.told('rank')} was given "
-                f"{own.lists()}, rank {rank} {other.lists()}; every rank gives the same, in the "
-                "same order",
+                f"{_WHAT} differs between ranks: {own.lists()} on rank {PROCESS.told('rank')}, "
+                f"{other.lists()} on rank {rank}. Pass the same sets in the same order on every "
+                "rank",
                 rank,
             )
     groups = _groups(by_rank)

@@ -99,7 +99,7 @@ def _pickled(obj: Any) -> tuple[Array, Exception | None]:
 
     try:
         content = bytearray(cloudpickle.dumps(obj))
-    except Exception as error:  # an object's own methods may raise anything; _refuse tells it
+    except Exception as error:  # an object's own methods may raise anything; _refuse reports it
         return _room(0), unpicklable(obj, "", error)
     return np.frombuffer(content, np.uint8), None
 
@@ -110,7 +110,7 @@ def _loaded(payload: Array) -> Any:
 
 def _refuse(ranks: list[int], failure: Exception | None) -> None:
     where = ", ".join(map(str, ranks))
-    why = f": {failure}" if failure else ". Its error message names the part at fault"
+    why = f": {failure}" if failure else ". See the error on that rank"
     raise UsageError(f"the object of rank {where} cannot be pickled{why}") from failure
 
 
@@ -120,7 +120,7 @@ def unpicklable(value: Any, name: str, error: Exception) -> UsageError:
 
     return UsageError(
         f"{part_at_fault(value, name, error, cloudpickle.dumps, 'pickled')}. Leave it out and "
-        "make it on each rank, or give its class a __getstate__ without it"
+        "create it on each rank, or give its class a __getstate__ without it"
     )
 
 

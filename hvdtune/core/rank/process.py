@@ -1,7 +1,7 @@
-"""What is global in a process: one object with one fork hook.
+"""The global state of a process: one object with one fork hook.
 
 The C++ core has no process-wide state, but Horovod's functions are called on no object. So the job
-that a process is in, its operations in flight and what watches it are attributes of `PROCESS`.
+of a process, its operations in flight and its watchers are attributes of `PROCESS`.
 """
 
 from __future__ import annotations
@@ -35,27 +35,26 @@ if TYPE_CHECKING:
 
 Undo = Callable[[], None]
 Started = tuple["_native.Runtime", "StackSource | None"]
-# Given the configuration and what starts the runtime by it, returns the one used and the other's
-# result: see hvdtune.core.job.meeting.join.
+# Takes the configuration and the function that starts the runtime; returns the final configuration
+# and that function's result: see hvdtune.core.job.meeting.join.
 Meet = Callable[["Config", Callable[["Config"], Started]], "tuple[Config, Started]"]
 
-# The number of a job beside that of the process. Its others hear where rank 0 listens when it does:
-# whoever finds nobody there does not ask again, as one of a higher number would.
+# The generation of a job besides the one of the process. Its ranks get rank 0's address when rank 0
+# listens, so they do not retry, as those of a higher generation do.
 BESIDE: Final = 0
 _NAME_BYTES: Final = 8
 
 OF_THE_PARENT: Final = (
-    "this process was forked from a rank of a job and does not take part in it: hvdtune's "
-    "functions can be called in the parent only; give it what it needs, as hvd.rank(), before it "
-    "starts"
+    "this process was forked from a rank of a job and is not part of it. Call hvdtune's functions "
+    "in the parent only, and pass values such as hvd.rank() to the child"
 )
 
 
 class Process:
     """The job of this process, its operations in flight, and the callbacks around them.
 
-    Thread rule: any thread. `forming` is held by whoever makes or leaves a job, which may wait for
-    other ranks; `lock` guards the operations and is never held while anything is waited for.
+    Thread rule: any thread. `forming` is held while a job is formed or left, which may wait for
+    other ranks; `lock` guards the operations and is never held during a wait.
 
     Attributes:
         runtime: of the job, None outside of one.
@@ -65,9 +64,8 @@ class Process:
         on_shutdown: called once, by the next `shutdown`, when this process has left the job.
         pending: the operations that have a handle and were not synchronized; any thread, without
             the lock, which a finalizer could not take.
-        in_flight: every batch of operations whose memory the core may read or write, and every
-            flight of hvdtune.distributed; as `pending`.
-        abandoned: those of them that nobody will wait for; as `pending`.
+        in_flight: every InFlight whose memory the core may read or write; as `pending`.
+        abandoned: those of them that no thread will wait for; as `pending`.
         undecided: every PassAgreement that has to be decided before the next collective of the
             script; as `pending`.
         blocked: the threads that have waited for a while; changed by each thread for itself.
@@ -78,10 +76,10 @@ class Process:
         has_gpu_tensors: whether a framework's binding that is loaded gives tensors on GPUs to the
             core.
         marks_steps: whether the script has marked a step of this job, itself or by an optimizer of
-            hvdtune's; so nobody else has to.
+            hvdtune; then nothing else marks steps.
         script_knobs: those that the script has declared in this job, by name.
-        before_join: what takes a newcomer of an elastic job long: done before ranks wait for it.
-        watchers: start to watch the script at `init`; what each returns ends that at `shutdown`.
+        before_join: slow preparations of a new rank of an elastic job, done before others wait.
+        watchers: start to watch the script at `init`; each returns a function that stops it.
     """
 
     def __init__(self) -> None:
@@ -111,7 +109,7 @@ class Process:
         self.watchers: list[Callable[[], Undo]] = []
         self._undo: list[Undo] = []
         self._stacks: StackSource | None = None
-        self._launched = 0  # jobs that the launcher has formed; they are told apart by number
+        self._launched = 0  # number of jobs that the launcher has formed
         self._was_forked = False  # from a process that was in a job
 
     def native(self) -> _native.Runtime:
@@ -127,7 +125,7 @@ class Process:
         return runtime
 
     def require_own(self) -> None:
-        """Raises UsageError in a process that was forked from a rank and is none itself."""
+        """Raises UsageError in a child of fork of a rank."""
         if self.runtime is None and self._was_forked:
             raise UsageError(OF_THE_PARENT)
 
@@ -157,9 +155,9 @@ class Process:
         """Joins a job; False where this process is in one. See `hvdtune.core.rank.runtime.init`.
 
         Args:
-            check: refuses, by what it raises, a job of so many ranks before there is one, where
-                that is known.
-            meet: brings the ranks together, in place of what the environment says.
+            check: raises an error to refuse a job of this size before it is formed, if the size is
+                known.
+            meet: brings the ranks together, instead of the environment's rendezvous.
         """
         with self.forming:
             if self.runtime is not None:
@@ -246,7 +244,7 @@ class Process:
     def leave(self) -> None:
         """Leaves the job; operations still pending fail on every rank. Without a job, nothing.
 
-        When a signal handler raises meanwhile, what is left to do is done before this raises.
+        If a signal handler raises meanwhile, the remaining steps are done before this raises.
         """
         with contextlib.ExitStack() as rest:
             rest.callback(_call_all, self.on_shutdown)
@@ -265,7 +263,7 @@ class Process:
         # Either lock may have been held by a thread that is not here.
         self.forming, self.lock = threading.Lock(), threading.Lock()
         self.pending, self.submitter, self.worker = {}, None, None
-        for batch in self.in_flight:  # whoever has started it may still wait for it
+        for batch in self.in_flight:  # which a thread of the child may still wait for
             batch.leave_to_parent(Refusal())
         self.in_flight, self.abandoned, self.blocked = set(), set(), set()
         self.undecided = set()
@@ -279,7 +277,7 @@ class Process:
 
 
 class Refusal:
-    """In place of the parent's runtime, in a child of fork: every method raises UsageError."""
+    """Replaces the parent's runtime in a child of fork: every method raises UsageError."""
 
     def __getattr__(self, name: str) -> Any:
         raise UsageError(OF_THE_PARENT)
@@ -293,12 +291,12 @@ def _warn_of_vain(config: Config) -> None:
 
 
 def _compare_local_rank(told: ToldPlace, local_rank: int) -> None:
-    """Warns where the launcher has told another one than the ranks that have met come to."""
+    """Warns if the launcher's local rank differs from the one of the ranks on this host."""
     if told.local_rank not in (None, local_rank):
         warnings.warn(
-            f"{told.title} says that this is local rank {told.local_rank}, but of the ranks that "
-            f"have met on this host, in their order, it is {local_rank}, as hvd.local_rank() says; "
-            "a script that reads both may choose two devices",
+            f"{told.title} reports local rank {told.local_rank} for this process, but it is number "
+            f"{local_rank} of the ranks on this host, as hvd.local_rank() returns. A script that "
+            "reads both may choose two devices",
             stacklevel=4,  # of who calls init
         )
 
@@ -333,7 +331,7 @@ def _end(runtime: _native.Runtime) -> None:
 
 
 def _job_name(config: Config) -> str:
-    """The same on all ranks of a job and of no other job; it does not tell the key."""
+    """Return a name, equal on all ranks of a job and in no other job; the key stays secret."""
     if not config.key:  # a job of one rank
         return secrets.token_hex(_NAME_BYTES)
     number = str(config.generation).encode()
@@ -378,7 +376,7 @@ def _tell_where_it_runs(config: Config) -> None:
     if levels.index(config.log_level) <= levels.index("info"):
         place = f"rank {config.rank} of {config.size} on {config.host}"
         line = f"hvdtune[{config.rank}] info: {place}: {where_it_runs(config.thread_core)}\n"
-        with contextlib.suppress(OSError):  # nobody reads it
+        with contextlib.suppress(OSError):  # stderr is closed
             os.write(2, line.encode())
 
 
@@ -393,7 +391,7 @@ def start_met(config: Config) -> Started:
 
 
 def start_beside(config: Config) -> _native.Runtime:
-    """Start a runtime beside the one of this process, which alone can ask for its main thread's
+    """Start a runtime besides the one of this process, which alone can read the main thread's
     stack.
 
     The configuration is that of a rank of a job whose rendezvous rank 0 holds while it forms only,
@@ -418,8 +416,8 @@ def _with_gpu_operations(config: Config, can_have_gpu_tensors: bool) -> Config:
         error = nccl.libraries_error(config.cuda_library, config.nccl_library)
         if error:
             raise UsageError(
-                f"HVDTUNE_GPU_OPERATIONS=nccl needs CUDA's driver and NCCL: {error}; install what "
-                "is missing, as `hvdtune doctor` shows it, or unset HVDTUNE_GPU_OPERATIONS"
+                f"HVDTUNE_GPU_OPERATIONS=nccl needs CUDA's driver and NCCL: {error}. Install them "
+                "(`hvdtune doctor` lists missing parts), or unset HVDTUNE_GPU_OPERATIONS"
             )
     if config.gpu_operations != "auto":
         return config
@@ -429,9 +427,9 @@ def _with_gpu_operations(config: Config, can_have_gpu_tensors: bool) -> Config:
             return config
         if config.cuda_library or config.nccl_library:
             warnings.warn(
-                f"tensors on a GPU are copied through the host's memory, since {error}: set "
-                "HVDTUNE_CUDA_LIBRARY and HVDTUNE_NCCL_LIBRARY to libraries that there are, or "
-                "to nothing",
+                f"GPU tensors are copied through host memory: {error}. Point "
+                "HVDTUNE_CUDA_LIBRARY and HVDTUNE_NCCL_LIBRARY to existing libraries, or unset "
+                "them",
                 stacklevel=4,  # of who calls init
             )
     return dataclasses.replace(config, gpu_operations="host")

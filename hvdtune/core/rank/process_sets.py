@@ -162,12 +162,12 @@ def id_of(process_set: ProcessSet) -> int:
 
 
 def with_id(number: int) -> ProcessSet:
-    """The registered process set of this number. Raises UsageError when there is none."""
+    """Return the registered process set with this number. Raises UsageError if it is unknown."""
     if number == 0:
         return global_process_set
     ranks = ids_and_ranks().get(number)
     if ranks is None:
-        raise UsageError(f"there is no process set {number}")
+        raise UsageError(f"process set {number} does not exist")
     return ProcessSet._registered(number, ranks)
 
 
@@ -202,7 +202,7 @@ def remove_process_set(process_set: ProcessSet) -> bool:
     """Removes a process set. All ranks of the job call it, in the same order.
 
     Returns:
-        False when there is nothing to remove: it is not registered, or holds all ranks for ever.
+        False if it is not registered, or is the global process set, which cannot be removed.
 
     Raises:
         MismatchError: other ranks remove another process set.

@@ -30,7 +30,7 @@ def init(
     """Joins the job that the environment (or `config`) describes; without one, a job of one rank.
 
     Returns when every rank has called it. Calling it again before `shutdown` does nothing; after
-    it, all ranks form a job anew, with what the environment says then.
+    it, all ranks form a new job, from the environment at that time.
 
     Args:
         comm: under mpirun, who takes part: an mpi4py communicator, or a list of ranks of those that
@@ -190,10 +190,10 @@ def zero_copy_buffer(size_bytes: int) -> _native.SharedBuffer | None:
 
 
 def mark_step() -> None:
-    """Says that a training step has ended on this rank.
+    """Marks the end of a training step on this rank.
 
-    DistributedOptimizer does it in `step()`; call it yourself in a loop without one, so that the
-    tuner and the timeline know where steps begin.
+    DistributedOptimizer does it in `step()`. Call it in a loop without one, to give the tuner and
+    the timeline the boundaries of steps.
     """
     native().mark_step()
     PROCESS.marks_steps = True

@@ -51,7 +51,7 @@ def knob(name: str, values: Sequence[Choice], *, changes_results: bool = False) 
 
     Raises:
         UsageError: the name or a value cannot be, the knob was declared with other values before,
-            the setting in force has a value that is none of them, or `init` has not been called.
+            the setting in use has a value that is not one of them, or `init` has not been called.
         MismatchError: another rank declares another knob, or this one otherwise.
     """
     native = PROCESS.native()
@@ -99,22 +99,22 @@ def _declared(
 
 
 def _check_alike(line: str) -> None:
-    """Raises MismatchError on every rank when one has said another line."""
+    """Raises MismatchError on every rank if one has another line."""
     import json
 
     from hvdtune.core.rank import handles
 
     number = len(PROCESS.script_knobs)
-    # Where a rank declares nothing, this name is what the others read of whom they wait for.
+    # If a rank declares nothing, the others' hang report shows this name.
     name = f"hvd.knob, declaration {number + 1} (every rank makes it)"
-    said = [text.decode() for text in handles.gather_lines(name, line.encode())]
-    for rank, other in enumerate(said):
-        if other != said[0]:
-            first, differing = json.loads(said[0]), json.loads(other)
+    lines = [text.decode() for text in handles.gather_lines(name, line.encode())]
+    for rank, other in enumerate(lines):
+        if other != lines[0]:
+            first, differing = json.loads(lines[0]), json.loads(other)
             raise MismatchError(
                 "the ranks declare different knobs: "
-                f"rank 0 declares {_shown(first)}, rank {rank} {_shown(differing)}; every rank "
-                "declares the same knobs with the same values, in the same order",
+                f"rank 0 declares {_shown(first)}, rank {rank} {_shown(differing)}. Declare the "
+                "same knobs with the same values, in the same order, on every rank",
                 rank,
             )
 

@@ -1,8 +1,7 @@
-"""What a script does between collectives, for the timeline.
+"""Spans of a script between collectives, for the timeline.
 
-The runtime sees when a script waits for it, and nothing else of what it does. `span` lets the
-script say more; garbage collections are told by Python. Frameworks add watchers of their own, which
-are at work from `init` to `shutdown`.
+The runtime records only when a script waits for it. A script names other work by `span`; Python
+reports garbage collections. Frameworks add watchers, which are active from `init` to `shutdown`.
 """
 
 from __future__ import annotations
@@ -18,7 +17,7 @@ from hvdtune.core import _native
 from hvdtune.core.rank.process import PROCESS
 from hvdtune.core.rank.process import Undo as Undo
 
-SHORTEST_NS: Final = 100_000  # what is shorter hardly explains a slow step
+SHORTEST_NS: Final = 100_000  # a shorter span hardly explains a slow step
 INPUT: Final = "input"
 GARBAGE: Final = "gc"
 CHECKPOINT: Final = "checkpoint"
@@ -26,13 +25,13 @@ CHECKPOINT: Final = "checkpoint"
 
 @contextmanager
 def span(name: str) -> Iterator[None]:
-    """Says in the timeline what the block does; costs a microsecond, less where none is recorded.
+    """Names the block in the timeline; costs a microsecond, less if nothing is recorded.
 
     `hvdtune timeline why` counts "input", "checkpoint" and "gc" apart from computing; every other
     name is shown as it is. Spans of one name should not lie within each other.
 
     Args:
-        name: what the block does, one of few texts.
+        name: of the block's work, from a small set of texts.
 
     Example:
         >>> with span("input"):

@@ -1,7 +1,7 @@
 """The main thread's Python stack for the core, which cannot take Python's lock to ask for it.
 
 The core sends a signal to the main thread; faulthandler's handler, which is C, writes the stack to
-a file in memory, whatever the thread is doing and whoever holds the lock. As with any signal, a
+a file in memory, whatever the thread does and any thread holds the lock. As with any signal, a
 system call may return early; Python's own start again.
 """
 
@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-# Real-time signals are nobody's by convention; from the top, because libraries take the first ones.
+# Real-time signals have no conventional use. Libraries take the first ones, so start at the last.
 CANDIDATES: Final = range(signal.SIGRTMAX - 1, signal.SIGRTMIN + 1, -1)
 
 
@@ -27,7 +27,7 @@ class StackSource:
     fd: int
 
     def close(self) -> None:
-        """Gives signal and file back. Nobody may ask any more."""
+        """Releases signal and file. The core must not ask for a stack any more."""
         # A signal that has not arrived yet would end the process; to ignore it discards it. Only
         # the main thread may use Python's own function for that.
         ctypes.CDLL(None).signal(self.signal, ctypes.c_void_p(signal.SIG_IGN))

@@ -1,7 +1,7 @@
 """Functions that differ from another one in their parameters only.
 
 Horovod's functions have many forms. A form made here is compiled as if it had been written out: it
-is called directly, and `inspect.signature` and `help` say what it takes.
+is called directly, and `inspect.signature` and `help` show its parameters.
 """
 
 from __future__ import annotations
