@@ -428,8 +428,8 @@ class Inbox:
         counts = Counter(tag for tag, message in held if message.source == self._rank)
         for tag, count in counts.items() if hang_warning_s() else ():
             warn(
-                f"rank {self._rank} has sent itself {counted(count, 'message')} with tag {tag} and "
-                f"not received them: call recv(tensor, src={self._rank}, tag={tag}) for each"
+                f"rank {self._rank} has sent itself {counted(count, 'message')} with tag {tag} "
+                f"without a receiver: call recv(tensor, src={self._rank}, tag={tag}) for each"
             )
 
     def _take(self) -> None:

@@ -16,11 +16,11 @@ Tensor = Any
 
 
 class GradientSums:
-    """Adds up gradients and says when they are due, eagerly and in graphs.
+    """Adds up gradients and reports when they are due, eagerly and in graphs.
 
     Args:
-        backward_passes_per_step: gradients are due after so many passes.
-        average: what is due is the mean of the passes' gradients, not their sum.
+        backward_passes_per_step: number of passes after which gradients are due.
+        average: return the mean of the passes' gradients, not their sum.
     """
 
     def __init__(self, backward_passes_per_step: int, *, average: bool) -> None:
@@ -53,14 +53,14 @@ class GradientSums:
             ]
 
     def take(self) -> list[Tensor | None]:
-        """Returns what is due, None for what has no gradient. Call it where `add` was true."""
+        """Returns the due gradients, None for missing ones. Call it if `add` returned true."""
         sums = self.so_far()
         if not self._average:
             return sums
         return [None if total is None else total / self._passes for total in sums]
 
     def so_far(self) -> list[Tensor | None]:
-        """Returns the sums, due or not, None for what has no gradient."""
+        """Returns the sums, due or not; None for missing gradients."""
         return [None if total is None else total.read_value() for total in self._sums]
 
     def clear(self) -> list[Tensor]:
@@ -87,10 +87,10 @@ class LocalGradientAggregationHelper:
     For optimizers that compute and apply gradients in two steps, eagerly and in graphs.
 
     Args:
-        backward_passes_per_step: gradients are due after so many passes.
+        backward_passes_per_step: number of passes after which gradients are due.
         allreduce_func: called with gradients and their variables; returns combined gradients.
         sparse_as_dense: does nothing: tf.IndexedSlices are made dense in any case, to be added.
-        average_aggregated_gradients: what is due is the mean of the passes, not the sum.
+        average_aggregated_gradients: use the mean of the passes, not the sum.
         rank: does nothing, as `optimizer_type` and `name`.
         process_set: the ranks by whose number gradients of local variables are divided.
         scale_local_gradients: False leaves those undivided.
@@ -121,7 +121,7 @@ class LocalGradientAggregationHelper:
         self._options.local.add(key_of(var))
 
     def compute_gradients(self, grads: Sequence[Any], vars: Sequence[Any]) -> list[Tensor | None]:
-        """Adds gradients of these variables; what is due, combined, or else the sums so far."""
+        """Adds gradients of these variables; returns combined ones if due, else the sums so far."""
         sums = self._sums
         self._is_due = sums.add(grads)
 

@@ -137,8 +137,8 @@ def allreduce(
 ) -> Tensor:
     """Combines the tensor over all ranks; a new tensor of the same shape and dtype.
 
-    Of tf.IndexedSlices the rows and where they belong are gathered, which is the sum of what they
-    stand for, or its average.
+    For tf.IndexedSlices the rows and their indices are gathered, which is the sum or the average of
+    the dense tensors.
 
     Args:
         average: superseded by `op`: True is hvd.Average, False hvd.Sum; warns.
@@ -240,7 +240,7 @@ def broadcast_(
     Generators of random numbers get a seed of this rank's own, as by `broadcast_variables`.
 
     Returns:
-        The variables; inside a graph of TensorFlow 1, what has to be run for it.
+        The variables; inside a graph of TensorFlow 1, the operations to run.
     """
     sent = []
     for number, variable in enumerate(variables):
@@ -347,7 +347,7 @@ grouped_reducescatter = _grouped(
 
 @public
 def join() -> Tensor:
-    """Says that this rank has no more data, and waits until every rank has said so.
+    """Announces that this rank has no more data, and waits until every rank has joined.
 
     Returns:
         The rank that joined last, an int32.

@@ -32,8 +32,8 @@ class ElasticSampler(SampleLedger):
     """A SampleLedger for pipelines of tf.data; a part of a State, which keeps how far it is."""
 
     def batches(self, batch_size: int) -> tf.data.Dataset:
-        """This rank's share of what is left of the epoch: batches of the samples' numbers, int64
-        tensors of the shape (batch_size,), the last of which may be smaller."""
+        """Return this rank's share of the rest of the epoch: batches of the samples' numbers, int64
+        tensors of the shape (batch_size,); the last one may be smaller."""
         share = tf.constant(list(self), dtype=tf.int64)
         return tf.data.Dataset.from_tensor_slices(share).batch(batch_size)
 
@@ -56,7 +56,7 @@ class TensorFlowState(VariablesState):
 
     After a change of ranks the generators of random numbers (Python's, NumPy's, TensorFlow's global
     seed and its global generator) are seeded as KerasState has it. Operations with a seed of their
-    own in a tf.function go on as they were.
+    own in a tf.function keep their state.
 
     Args:
         variables: those to keep; None: all global ones of a TensorFlow 1 graph.

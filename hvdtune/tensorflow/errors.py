@@ -31,7 +31,7 @@ _CARRIED_OUT: Final = re.compile(
 
 
 class _Told(NamedTuple):
-    """What a kernel says of its error besides the message; csrc/tensorflow/collective_kernel.h."""
+    """A kernel's error without the message; see csrc/tensorflow/collective_kernel.h."""
 
     kind: str
     rank: int  # -1: of none
@@ -62,7 +62,7 @@ class _Both(Exception):
             self.rank, self.tensor = told.rank, told.tensor
 
     def __reduce__(self) -> Any:
-        # The operation of a session's graph cannot be pickled; what it says is in the text.
+        # The operation of a session's graph cannot be pickled; its text is in the message.
         left = ("_op", "_node_def", "_message")
         kept = {name: value for name, value in vars(self).items() if name not in left}
         return _made, (type(self), str(self), kept)

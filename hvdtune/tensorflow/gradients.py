@@ -1,8 +1,8 @@
 """Gradients of TensorFlow on their way: each an operation of its own, or with others.
 
 In a graph every operation starts as soon as its gradients are computed, so that it overlaps with
-the rest of the backward pass; small gradients travel together, in one operation. What is computed
-eagerly is there at once and travels as one operation.
+the rest of the backward pass; small gradients travel together, in one operation. Eager
+gradients are available at once and travel as one operation.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ def positions(gradients: Sequence[Any]) -> list[str]:
 
 
 def names_of(sources: Sequence[Any]) -> list[str]:
-    """The variables' names, all different; what has no name is named by its position."""
+    """Return the variables' names, all different; an unnamed one is named by its position."""
     names = []
     for source, position in zip(sources, positions(sources), strict=True):
         name = None
@@ -98,8 +98,8 @@ def combine_all(
     options: GradientOptions,
     use_generic_names: bool,
 ) -> list[Tensor | None]:
-    """As `combine`, with the gradients of local variables among them, perhaps of sources that are
-    not told."""
+    """As `combine`, with the gradients of local variables among them, perhaps with
+    unknown sources."""
     if sources is None:
         sources, use_generic_names = gradients, True
     names = positions(gradients) if use_generic_names else names_of(sources)

@@ -54,7 +54,7 @@ class KerasCombiner:
     ) -> None:
         combined = combine(gradients, variables, self._options)
         # TensorFlow 2.21 optimizes graphs so that a gradient may be computed with weights that are
-        # updated already, unless something says that all gradients come first.
+        # updated already, unless a dependency puts all gradients first.
         with tf.control_dependencies([] if tf.executing_eagerly() else dense_parts(combined)):
             step(combined)
         end_step(combined)

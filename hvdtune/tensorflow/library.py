@@ -153,7 +153,7 @@ def packaged() -> Path | None:
 
 
 def _is_whole(target: Path) -> bool:
-    """A process that loads a file of which a part is missing is killed."""
+    """Whether the file is complete: loading a truncated one kills the process."""
     try:
         return _checksum_file(target).read_bytes() == _checksum(target)
     except OSError:

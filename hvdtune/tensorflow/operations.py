@@ -34,19 +34,19 @@ from hvdtune.tensorflow import library
 from hvdtune.tensorflow.errors import plainly
 
 Tensor = Any
-_UNNAMED: Final = "noname"  # of what is carried out eagerly, one after another
+_UNNAMED: Final = "noname"  # the name of eager operations, which run one after another
 
 
 @dataclass(frozen=True, eq=False)
 class OperationBatch:
-    """Operations of a graph after which the step waits; the last of `size` that starts says so."""
+    """Operations of a graph that the step waits for, once the last of `size` has started."""
 
     number: int = 0
     size: int = 1
 
     @classmethod
     def of(cls, size: int) -> OperationBatch:
-        """A new batch of so many operations; eagerly, each is waited for by itself."""
+        """Return a new batch of `size` operations; eagerly, each is waited for by itself."""
         return ALONE if size == 1 or tf.executing_eagerly() else cls(next(_batches), size)
 
 
@@ -55,7 +55,7 @@ _batches = itertools.count(1)
 
 
 def _operations() -> Any:
-    runtime.native()  # says what to do where `init` was not called
+    runtime.native()  # raises if `init` was not called
     return library.operations()
 
 
@@ -185,7 +185,7 @@ def _rows(splits: Tensor | None) -> Tensor:
 
 @plainly
 def join() -> Tensor:
-    """Says that this rank has no more data; the rank that joined last, when all have."""
+    """Announces that this rank has no more data; returns the last rank to join, when all have."""
     ops = _operations()
     if ops is None or tf.executing_eagerly():
         return tf.py_function(lambda: collectives.join(), [], tf.int32)

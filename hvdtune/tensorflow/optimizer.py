@@ -60,7 +60,7 @@ def DistributedOptimizer(
         op: Average or Sum.
         gradient_predivide_factor: f divides gradients by f before they are combined and multiplies
             by f after; with op=Average only.
-        average_aggregated_gradients: what is sent is the mean of the passes, not the sum.
+        average_aggregated_gradients: send the mean of the passes, not the sum.
         num_groups: deprecated; `groups` as a number.
         groups: gradients that are one operation: a list of lists of variables, or how many groups
             all gradients make up.

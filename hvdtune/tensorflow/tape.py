@@ -150,7 +150,7 @@ class _DistributedTape(tf.GradientTape):
         output_gradients: Any = None,
         use_generic_names: bool = False,
     ) -> tuple[list[tuple[Any, Any]], list[tuple[Any, Any]]]:
-        """Compute `gradient`, and tell what has stayed on this rank from what was combined.
+        """Compute `gradient`, and separate local gradients from combined ones.
 
         Returns:
             Pairs of a source and its gradient, first of the local sources, then of the others.

@@ -13,13 +13,13 @@ from hvdtune.errors import UsageError
 def keep_away(keras: Any) -> None:
     """Keeps models of Keras 3 from training by XLA with an optimizer that combines gradients.
 
-    XLA cannot compile what waits for other ranks. Keras 3 has it compile the training step on
-    accelerators unless told otherwise, and asks nobody but the model's layers whether it can. To be
-    called on import: `model.compile(hvd.DistributedOptimizer(...))` looks `compile` up before it
-    makes the optimizer.
+    XLA cannot compile operations that wait for other ranks. Keras 3 compiles the training step by
+    XLA on accelerators by default, if the model's layers support it. Called on import:
+    `model.compile(hvd.DistributedOptimizer(...))` looks `compile` up before it makes the
+    optimizer.
     """
     if not hasattr(keras.Model, "jit_compile"):
-        return  # Keras 2 leaves XLA alone unless told
+        return  # Keras 2 does not use XLA by default
     # Where it is defined: a model whose class has another is loaded without being compiled.
     owner = next(kind for kind in keras.Model.__mro__ if "compile" in vars(kind))
     before: Any = owner.compile

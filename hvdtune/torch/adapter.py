@@ -128,9 +128,10 @@ _side_streams: dict[torch.device, torch.cuda.Stream] = {}
 
 
 def copy_to_host(tensor: torch.Tensor, host: torch.Tensor) -> Ready:
-    """Copies a CUDA tensor into pinned host memory, beside the work that follows on its stream.
+    """Copies a CUDA tensor into pinned host memory, while later work on its stream runs.
 
-    Returns what waits for the copy. It begins when the current stream has made the tensor.
+    Returns a function that waits for the copy. The copy begins when the current stream
+    has made the tensor.
     """
     current = torch.cuda.current_stream(tensor.device)
     if tensor.device not in _side_streams:

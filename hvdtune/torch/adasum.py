@@ -52,7 +52,7 @@ class DeltaOptimizer(Wrapper):
         """Does nothing: `step` communicates."""
 
     def skip_synchronize(self) -> NoReturn:
-        """Raises StepOrderError: with Adasum, `step` itself is what is combined."""
+        """Raises StepOrderError: with Adasum, `step` itself combines."""
         raise StepOrderError(
             "skip_synchronize() cannot be used with op=hvd.Adasum, which combines what step() has "
             "changed; call optimizer.step() by itself"

@@ -1,9 +1,9 @@
 """Collectives that wait for their results, through which gradients flow.
 
-hvdtune.core.rank.collective_spec says what the gradient of each is. Either every rank's tensor
+hvdtune.core.rank.collective_spec defines the gradient of each. Either every rank's tensor
 requires a gradient or none does: give a placeholder `requires_grad=True` where its value comes from
 another rank. A rank whose loss does not depend on the result adds `0 * result.sum()` to it.
-Otherwise the others wait and say for whom, see docs/deadlines.md.
+Otherwise the others wait and report the rank, see docs/deadlines.md.
 
 In an autograd graph, compression is part of the graph: gradients travel compressed as well. Second
 derivatives work.
@@ -85,7 +85,7 @@ def _rows_tensor(rows: list[int]) -> torch.Tensor:
 
 
 class _Recorded(torch.autograd.Function):
-    """A collective of tensors, of which those of a floating point dtype have gradients."""
+    """A collective of tensors. Those with a floating point dtype have gradients."""
 
     @staticmethod
     def forward(

@@ -31,11 +31,11 @@ def broadcast_parameters(
 
     Args:
         params: `model.state_dict()`, `model.named_parameters()` or a list of tensors: the same
-            names, or as many in the same order, on all ranks. What is no tensor is left as it is.
+            names, or the same number in the same order, on all ranks. Other values are ignored.
         root_rank: a rank of the job that belongs to the process set.
 
     Raises:
-        UsageError: params is none of these.
+        UsageError: params has another type.
     """
     targets = []
     with Scope():
@@ -135,7 +135,7 @@ def _add_zero_gradients(optimizer: torch.optim.Optimizer) -> None:
 
 @dataclass
 class _TensorOutline:
-    """Stands for a tensor in an outline."""
+    """A tensor's place in an outline."""
 
     shape: tuple[int, ...]
     dtype: torch.dtype

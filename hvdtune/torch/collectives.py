@@ -7,11 +7,11 @@ pass that needs the former values.
 
 `name` identifies an operation across ranks; `*_async` functions return a handle for `poll` and
 `synchronize`; a trailing underscore means in place; grouped functions carry out a list of tensors
-as one operation; `process_set` says which ranks take part. See hvdtune.core.rank.collectives for
-what can go wrong.
+as one operation; `process_set` selects the ranks. See hvdtune.core.rank.collectives for the
+errors.
 
-Until `synchronize` a tensor may be dropped; one that was given other memory (`data`, `set_`) is
-refused by it. It must not be resized, nor its storage: that frees memory which the core uses.
+Until `synchronize` a tensor may be dropped. `synchronize` refuses one that was given other memory
+(`data`, `set_`). Do not resize it or its storage: that frees memory which the core uses.
 """
 
 from __future__ import annotations
@@ -215,9 +215,9 @@ grouped_reducescatter_async = _form("grouped_reducescatter_async", reducescatter
 
 
 def join(device: int = -1, process_set: ProcessSet = global_process_set) -> int:
-    """Says that this rank has no more data, returns when all have said so: the last rank to do so.
+    """Announces that this rank has no more data; returns the last rank to join, when all have.
 
-    Meanwhile it takes part in the others' operations with what changes nothing; see
+    Meanwhile it contributes neutral values to the other ranks' operations; see
     hvdtune.core.rank.collectives.join.
 
     Args:

@@ -3,8 +3,8 @@
 Zero-copy: a gradient that is kept from step to step (`zero_grad(set_to_none=False)`) moves into
 memory that the ranks of a host share, where it is reduced without a copy. It stays the same tensor
 with the same values; only its storage changes, once, and never where something else refers to it.
-A gradient that every backward pass makes anew would have to be copied in, which costs more than it
-saves, so it travels from where it is.
+A gradient that every backward pass allocates again would have to be copied in, which costs more
+than it saves, so it is reduced where it is.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _check_dtype(found: torch.dtype, expected: str, name: str) -> None:
 
 
 def dense(parameter: torch.Tensor) -> torch.Tensor:
-    """The parameter's gradient, made dense where it is not, and zeros where there is none."""
+    """Return the parameter's gradient, made dense if necessary; zeros if it is missing."""
     gradient = parameter.grad
     if gradient is None:
         gradient = parameter.grad = torch.zeros_like(parameter)
@@ -93,10 +93,10 @@ def changed_error(name: str) -> StepOrderError:
 
 
 class InFlightGradient:
-    """A gradient while it is combined, during which nobody else may change it.
+    """A gradient while it is combined, during which nothing else may change it.
 
     `check` finds other values, other memory and another tensor. It cannot find memory that was
-    freed and then allocated anew in the same place, as by `untyped_storage().resize_`.
+    freed and then allocated again in the same place, as by `untyped_storage().resize_`.
     """
 
     __slots__ = ("_address", "_gradient", "_version", "row")
@@ -125,7 +125,7 @@ class InFlightGradient:
 
 
 def _shared_tensor(count: int, dtype: torch.dtype) -> torch.Tensor | None:
-    """A flat tensor in memory that the ranks of this host share, None where there is none."""
+    """Return a flat tensor in memory that the ranks of this host share, or None."""
     buffer = runtime.zero_copy_buffer(count * dtype.itemsize) if count else None
     return None if buffer is None else torch.frombuffer(buffer, dtype=dtype, count=count)
 
@@ -145,7 +145,7 @@ def _can_move(gradient: torch.Tensor) -> bool:
     if storage.nbytes() != gradient.numel() * gradient.element_size():
         return False
     count_uses = getattr(torch._C, "_storage_Use_Count", None)
-    # The tensor and `storage` itself. A torch that cannot tell keeps its gradients where they are.
+    # The tensor and `storage` itself. Without this function gradients stay where they are.
     return count_uses is not None and cast(int, count_uses(storage._cdata)) <= 2
 
 
@@ -275,7 +275,7 @@ class InPlace:
         self._nbytes = sum(row.nbytes for row in rows)
         self._is_fixed = compression in _WIRE_DTYPES
         self._request: Any = None
-        self._is_on_gpu = False  # what the request says
+        self._is_on_gpu = False  # as in the request
         self._ready: set[torch.Tensor] = set()
 
     def is_complete(self, parameter: torch.Tensor) -> bool:
@@ -331,7 +331,7 @@ class InPlace:
 
 
 class Packed:
-    """Small gradients that travel as one tensor, of which each has a view.
+    """Small gradients that travel as one tensor; each has a view of it.
 
     A gradient that is its view needs no copy.
     """

@@ -29,16 +29,15 @@ class CUDAGraph(torch.cuda.CUDAGraph):
             graph.replay()
         graph.synchronize()
 
-    Run what is captured once before. Of operations, allreduce, broadcast and reducescatter can be
-    captured, on tensors in a GPU's memory, in jobs whose GPU operations are NCCL's. What was
-    submitted before a replay is carried out before it, and what is submitted later after it, on the
-    stream on which it is launched.
+    Run the captured code once before. Allreduce, broadcast and reducescatter can be captured, on
+    tensors in a GPU's memory, in jobs whose GPU operations are NCCL's. Operations submitted before
+    a replay run before it, and later ones after it, on the stream on which it is launched.
 
-    The host does not wait for a replay. If a rank is lost during one, what the graph computes from
-    then on is worthless: the next `replay` or `synchronize` raises the error.
+    The host does not wait for a replay. If a rank is lost during one, later results of the graph
+    are worthless: the next `replay` or `synchronize` raises the error.
 
     A graph belongs to the job in which it was captured. After `shutdown`, or a reset of an elastic
-    job, capture anew.
+    job, capture again.
     """
 
     def __new__(cls, keep_graph: bool = False) -> Self:

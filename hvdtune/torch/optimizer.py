@@ -381,7 +381,7 @@ class GradientOptimizer(Wrapper):
         return [*self._packed, *dict.fromkeys(self._operations.values())]
 
     def _forget_step(self) -> None:
-        """Gives up a step of which the batcher knows nothing any more."""
+        """Gives up a step that the batcher no longer has."""
         self._in_flight = self._is_updating = False
         self._combined = self._evaluation = None
         self._end_passes()
@@ -408,7 +408,7 @@ class GradientOptimizer(Wrapper):
     def _make_sparse_again(self) -> None:
         """Gives gradients that were made dense to travel the layout in which they were computed.
 
-        So the wrapped optimizer sees what it would see on one rank: SparseAdam takes nothing else.
+        So the wrapped optimizer gets the same layout as on one rank; SparseAdam requires it.
         """
         for parameter, dims in self._indexed_dims.items():
             gradient = parameter.grad

@@ -36,11 +36,11 @@ def sparse_allreduce_async(
 
     Args:
         tensor: of layout torch.sparse_coo, of the same shape and number of sparse dimensions on all
-            ranks; how many elements it has may differ.
+            ranks; the number of elements may differ.
         op: Average, or Sum.
 
     Returns:
-        A handle for `synchronize`, or to be called, of which either returns the tensor.
+        A handle: `synchronize(handle)` or `handle()` returns the tensor.
 
     Raises:
         UnsupportedError: another operation.

@@ -27,7 +27,7 @@ class SyncBatchNorm(_BatchNorm):
     of one rank.
 
     Inputs of any floating point dtype on any device; sums over float16 and bfloat16 are taken in
-    float32, what is exchanged is float64.
+    float32, and exchanged as float64.
 
     Args:
         num_features: C of an input of shape (N, C, ...).

@@ -33,7 +33,7 @@ class WrapperOptions:
     zero_copy: bool
 
 
-# By which Horovod's keeps count of its operations, and submits them.
+# Attributes with which Horovod's optimizer counts and submits its operations.
 _ABSENT: Final = frozenset(
     (
         "_allreduce_delay", "_allreduce_grad_async", "_grad_accs", "_grouped_allreduce_grad_async",
@@ -73,7 +73,7 @@ class Wrapper(torch.optim.Optimizer):
         """Sets `backward_passes_per_step`. Raises UsageError unless it is at least 1."""
         self._options = replace(self._options, passes_per_step=passes_of(passes))
 
-    # Programs around Horovod's optimizer read what it was asked for by these names.
+    # Programs around Horovod's optimizer read its options by these names.
 
     @property
     def op(self) -> ReduceOp:
@@ -82,7 +82,7 @@ class Wrapper(torch.optim.Optimizer):
 
     @property
     def gradient_predivide_factor(self) -> float:
-        """Divides gradients before they are combined; the result is multiplied by it."""
+        """Divides gradients before they are combined, and multiplies the result."""
         return self._options.reduction.postscale_factor
 
     @property
@@ -103,7 +103,7 @@ class Wrapper(torch.optim.Optimizer):
     def _requires_update(self) -> set[torch.Tensor]:
         return {p for p in parameters_of(self.param_groups) if p.requires_grad}
 
-    # Asked for what nobody else has: the wrapped optimizer may have such names of its own.
+    # Called for unknown names only: the wrapped optimizer may have attributes of these names.
     def __getattr__(self, name: str) -> Any:
         if name in _ABSENT:
             raise AttributeError(
@@ -136,7 +136,7 @@ class Wrapper(torch.optim.Optimizer):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         super().__setstate__(state)
-        # Whoever holds the wrapped optimizer, a scheduler say, goes on with what was loaded.
+        # An owner of the wrapped optimizer, such as a scheduler, continues with the loaded state.
         for name in ("defaults", "state", "param_groups"):
             setattr(self._wrapped, name, getattr(self, name))
 

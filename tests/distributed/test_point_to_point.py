@@ -220,7 +220,7 @@ def leaves_messages_to_itself(rank, size):
 def test_a_message_to_oneself_without_a_receipt_is_warned_of(tmp_path):
     assert members.run(leaves_messages_to_itself, 1, tmp_path) == [
         [
-            "rank 0 has sent itself 1 message with tag 3 and not received them: call "
+            "rank 0 has sent itself 1 message with tag 3 without a receiver: call "
             "recv(tensor, src=0, tag=3) for each"
         ]
     ]
