@@ -17,9 +17,9 @@ from hvdtune.cli.cluster.chaos import chaos
 from hvdtune.cli.cluster.preflight import preflight
 from hvdtune.cli.cluster.submit import submit
 from hvdtune.cli.dashboard import dashboard
-from hvdtune.cli.horovod_options import show_version
-from hvdtune.cli.options import RunOptions, run
+from hvdtune.cli.options import RunOptions, show_version
 from hvdtune.cli.parameters import command, explained, group, json_option
+from hvdtune.cli.run_command import run
 from hvdtune.cli.study import study
 from hvdtune.cli.traces import timeline
 from hvdtune.cli.verify_options import aa, compare, verify

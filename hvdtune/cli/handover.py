@@ -1,4 +1,4 @@
-"""Commands that need the workbench: they run here, or go on in a Python that has it."""
+"""Commands that need the workbench: they run here, or continue in another Python."""
 
 from __future__ import annotations
 
@@ -20,16 +20,16 @@ _GO_ON: Final = "from hvdtune.cli import main; main()"
 
 
 def enter(what: str, words: Sequence[str], asked: Path | None = None) -> None:
-    """Returns where the workbench is to be used here, else becomes the Python that has it.
+    """Return if this Python has the workbench, else become the Python that has it.
 
-    Raises HvdtuneError where there is none, UsageError where the one named cannot be used.
+    Raises HvdtuneError without a workbench, UsageError if the chosen Python cannot be used.
 
     Args:
-        what: needs the workbench, as the subject of a sentence.
-        words: the command line behind `hvdtune`.
-        asked: what --workbench-python names; None: what HVDTUNE_WORKBENCH_PYTHON does.
+        what: the part that needs the workbench, as the subject of a sentence.
+        words: the command line after `hvdtune`.
+        asked: the Python of --workbench-python; None: that of HVDTUNE_WORKBENCH_PYTHON.
     """
-    if training_python():  # this is the Python that has it
+    if training_python():  # this Python has it
         return
     python = asked or workbench_python()
     if python is None:
@@ -57,24 +57,33 @@ class WorkbenchGroup(CommandGroup):
     command_class = WorkbenchCommand
 
 
-def require_program(asked: Path | None) -> None:
-    """Raises UsageError where --workbench-python names no program, though nothing needs it."""
+def enter_for_run(
+    asked: Path | None, words: Sequence[str], *, measures: bool, records: bool
+) -> None:
+    """Continue in the Python of the workbench if a run needs it, as `enter` does.
+
+    Raises UsageError if --workbench-python names no program, even if the run does not need it.
+    """
     if asked is not None:
         workbench.program_of(asked, f"{_OPTION} {asked}")
+    if measures:
+        enter(f"`hvdtune {words[0]}` that measures", words, asked)
+    elif records and is_asked(asked):
+        enter("a timeline", words, asked)
 
 
 def is_asked(asked: Path | None) -> bool:
-    """Whether another Python is to do what needs the workbench."""
+    """Return whether another Python has the workbench."""
     return (asked or workbench_python()) is not None
 
 
 def require(what: str, command: str = "run") -> None:
-    """Raises HvdtuneError where the workbench is not here that `what`, of `command`, needs."""
+    """Raises HvdtuneError without a workbench; `what`, a part of `command`, needs it."""
     takes_option = command in ("run", "verify", "aa", "compare")
     workbench.require(what, f"{_OPTION} PATH" if takes_option else "HVDTUNE_WORKBENCH_PYTHON")
 
 
 def checked(python: Path, *, by_option: bool) -> str:
-    """The program that the option or the variable has named. Raises UsageError as `enter` does."""
+    """Return the program of the option or the variable. Raises UsageError as `enter` does."""
     named = f"{_OPTION} {python}" if by_option else f"HVDTUNE_WORKBENCH_PYTHON={python}"
     return workbench.checked_python(python, named)

@@ -1,44 +1,49 @@
-"""The options of `hvdtune run`: one row each, which is the parser, the help and the value.
+"""The options of `hvdtune run`, by noun: one row for each, with its parser, help and value.
 
-Options that only horovodrun has are in `horovod_options.py`.
+Rows with `behind` may stand behind a script, too. Rows with `of_horovod` are options of horovodrun,
+whose effects are in `hvdtune.horovod.vocabulary`; rows with `hidden` do nothing here.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, Literal
+from typing import TYPE_CHECKING, Final, Literal, TypeVar
 
 import click
 
-from hvdtune.cli.horovod_options import CONFIG_FILE, HorovodOptions
+import hvdtune
+from hvdtune import parse
 from hvdtune.cli.parameters import (
     Argument,
-    CliCommand,
     Number,
     WholeNumber,
     flag,
     option,
-    parameters_of,
     required,
     switch,
 )
-from hvdtune.cli.split import split_command
 from hvdtune.errors import UsageError
+from hvdtune.horovod.vocabulary import KNOBS, log_level
 
 if TYPE_CHECKING:
     from hvdtune.tuner.space.tune_options import SamplerName
 
+# In a parser's context: the entries of the configuration file.
+CONFIG_FILE: Final = "hvdtune.config_file"
+
 _DURATION: Final = re.compile(r"(?:(\d+(?:\.\d+)?)h)?(?:(\d+(?:\.\d+)?)m)?(?:(\d+(?:\.\d+)?)s?)?")
+
+Options = TypeVar("Options")
 
 
 def parse_duration(text: str) -> float:
-    """Seconds in `90`, `90s`, `8m`, `1h30m`.
+    """Return the seconds in `90`, `90s`, `8m` or `1h30m`.
 
-    Raises BadParameter unless they are more than zero, and for 60 or more of a smaller unit, as in
-    `1h90m`, which is more likely a slip.
+    Raises BadParameter for 0 and for 60 or more of a smaller unit, as in `1h90m`, which is probably
+    a slip.
     """
     match = _DURATION.fullmatch(text.strip().lower())
     hours, minutes, seconds = (float(part or 0) for part in match.groups()) if match else (0, 0, 0)
@@ -50,87 +55,261 @@ def parse_duration(text: str) -> float:
 
 
 def parse_text(text: str) -> str:
-    """The text. Raises BadParameter for an empty one, as of a variable that is not set."""
+    """Return the text. Raises BadParameter for an empty one, as of an unset variable."""
     if not text.strip():
         raise click.BadParameter("it is empty")
     return text
 
 
 def parse_path(text: str) -> Path:
-    """A path, also one whose `~` no shell has expanded. Raises BadParameter for an empty one."""
+    """Return a path with `~` expanded. Raises BadParameter for an empty one."""
     return Path(parse_text(text)).expanduser()
 
 
+def _cores(text: str) -> str:
+    try:
+        parse.wholes(text)
+    except ValueError:
+        raise click.BadParameter(f"'{text}' does not list cores, as 0,2 does") from None
+    return text
+
+
+def _steps(text: str) -> str:
+    if not text:
+        raise click.BadParameter("it is empty: name steps, as in 100:120 or ::50")
+    try:
+        parse.step_window(text)
+    except ValueError as error:
+        raise click.BadParameter(f"'{text}' {error}") from None
+    return text
+
+
+def _regex(text: str) -> str:
+    from hvdtune.launcher.measured import Metric
+
+    try:
+        return Metric(text).pattern
+    except UsageError as error:
+        fault = str(error).removeprefix(f"--metric-regex {text}: ")
+        raise click.BadParameter(f"'{text}': {fault}") from None
+
+
+def _log_level(text: str) -> str:
+    try:
+        return log_level(text)
+    except ValueError as error:
+        raise click.BadParameter(f"'{text}' {error}") from None
+
+
+def show_version(ctx: click.Context, _: click.Parameter, wanted: bool | None) -> None:
+    """Print the version and end the command."""
+    if wanted:
+        print(f"hvdtune {hvdtune.__version__}")
+        ctx.exit()
+
+
+def _show_build(ctx: click.Context, _: click.Parameter, wanted: bool | None) -> None:
+    if wanted:
+        from hvdtune.cli.check_build import render
+
+        print(render())
+        ctx.exit()
+
+
+def _read_file(ctx: click.Context, _: click.Parameter, path: Path | None) -> Path | None:
+    if path is not None:
+        from hvdtune.cli.config_file import read_config_file
+
+        leaves = read_config_file(path)
+        ctx.meta[CONFIG_FILE] = leaves
+        ctx.default_map = {name: str(leaf.value) for name, leaf in leaves.items()}
+    return path
+
+
+_silent = partial(option, hidden=True, of_horovod=True)
+_silent_switch = partial(switch, hidden=True, of_horovod=True)
+
+
 @dataclass(frozen=True, kw_only=True)
-class RunOptions(HorovodOptions):
-    """Run a script on several processes; with --trials, tune its knobs while it runs.
+class PlacementOptions:
+    """Hosts of the ranks, and the way to them."""
 
-    Options may stand before or after a script. After a *.py script, the options listed here from
-    --num-proc to --knobs are hvdtune's, and all others are the script's own. After any other
-    command word (python, bash, ...) everything belongs to the command. `--` ends hvdtune's
-    options. All options of horovodrun are known; docs/horovodrun.md says what each does here.
-
-    \b
-    hvdtune run -np 2 train.py --lr 0.1 --trials 40
-    hvdtune run -np 2 -- train.py --seed 7
-    hvdtune run -H 127.0.0.1:2,127.0.0.2:2 python train.py --lr 0.1
-    """
-
-    command: list[str] = required(
-        Argument, nargs=-1, metavar="SCRIPT", help="Script or command, and its arguments."
-    )
     num_proc: int | None = option(
         "--num-proc",
         "-np",
         type=WholeNumber(1),
-        help="Number of processes. [default: all slots of -H, or 1]",
+        behind=True,
+        of_horovod=True,
+        help="Number of processes. [default: all slots of -H, else 1; with --trials the GPUs or "
+        "cores of this host]",
     )
-    hosts: str | None = option("--hosts", "-H", help="Hosts and slots, as in a:2,b:2.")
+    hosts: str | None = option(
+        "--hosts", "-H", behind=True, of_horovod=True, help="Hosts and slots, as in a:2,b:2."
+    )
     hostfile: Path | None = option(
-        "--hostfile", "-hostfile", type=Path, help="File with a line 'host slots=N' per host."
+        "--hostfile",
+        "-hostfile",
+        type=Path,
+        behind=True,
+        of_horovod=True,
+        help="File with a line 'host slots=N' per host.",
     )
+    slots_per_host: int | None = option(
+        type=WholeNumber(1),
+        of_horovod=True,
+        help="Slots of each host without a number of slots. [default: 1; with one `hvdtune run` "
+        "on each node, its GPUs]",
+    )
+    ssh_port: int | None = option(
+        "--ssh-port",
+        "-p",
+        type=WholeNumber(1, 65535),
+        of_horovod=True,
+        help="Port of ssh on the other hosts.",
+    )
+    ssh_identity_file: str | None = option(
+        "--ssh-identity-file", "-i", of_horovod=True, help="Private key for ssh to the other hosts."
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class OutputOptions:
+    """Files and messages of a run, and the Python that writes them."""
+
     output_dir: Path | None = option(
         "--output-dir",
         "-o",
         type=Path,
-        help="Folder for the run's files. With --trials, a study found there is continued. "
+        help="Folder for the run's files. With --trials, a study in it is continued. "
         "[default with --trials: the latest unfinished run of this script, else runs/SCRIPT-TIME]",
-    )
-    resume: bool = flag(
-        help="Elastic: take over the job of the folder -o, whose launcher was killed."
     )
     workbench_python: Path | None = option(
         type=parse_path,
         metavar="PATH",
-        help="Python of another environment, which has hvdtune[workbench] and does all that needs "
-        "it: tuning, and merging a timeline. [default: HVDTUNE_WORKBENCH_PYTHON, else this one]",
+        behind=True,
+        help="Python of another environment with hvdtune[workbench], which tunes and merges "
+        "timelines. [default: HVDTUNE_WORKBENCH_PYTHON, else this Python]",
     )
+    verbose: bool = flag(
+        of_horovod=True,
+        help="Report the start of each rank and its processors and, when tuning, show its output.",
+    )
+    as_json: bool = flag(
+        "--json", help="Print the verdict as JSON on stdout and everything else on stderr."
+    )
+    output_filename: Path | None = option(
+        type=Path,
+        metavar="DIR",
+        of_horovod=True,
+        help="Also write each rank's output to DIR/rank.N/stdout and stderr.",
+    )
+    prefix_output_with_timestamp: bool = flag(
+        "--prefix-output-with-timestamp",
+        "-prefix-timestamp",
+        of_horovod=True,
+        help="Put the time before every line of the ranks' output.",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class RankOptions:
+    """Timeouts, network, threads and log of the ranks."""
+
     start_timeout: float | None = option(
         type=Number(1),
+        behind=True,
+        of_horovod=True,
         help="Seconds that ranks in hvd.init() wait for the last one. [default: 30]",
     )
     heartbeat_timeout: float | None = option(
         type=Number(1, 86400),
+        behind=True,
         help="Seconds of silence after which a rank counts as lost. [default: 2]",
     )
     transport: Literal["auto", "tcp"] | None = option(
         type=click.Choice(["auto", "tcp"]),
+        behind=True,
         help="auto: shared memory within a host, TCP between hosts. [default: auto]",
     )
-    verbose: bool = flag(
-        help="Report the start of each rank and its processors and, when tuning, show its output."
+    disable_cache: bool = flag(hidden=True, of_horovod=True)
+    network_interfaces: str | None = option(
+        "--network-interfaces",
+        "--network-interface",
+        metavar="A,B",
+        of_horovod=True,
+        help="Network interface to listen on; only the first of a list is used. "
+        "[default: loopback]",
     )
+    stall_check: bool | None = switch(
+        of_horovod=True,
+        help="Explain operations that wait long, and end the job if they do not finish.",
+    )
+    stall_check_warning_time_seconds: float | None = option(
+        type=Number(0),
+        of_horovod=True,
+        help="Seconds until a waiting operation is explained; 0: never. [default: 5]",
+    )
+    stall_check_shutdown_time_seconds: float | None = option(
+        type=Number(0),
+        of_horovod=True,
+        help="Seconds until a waiting operation ends the job; 0: never. [default: 600]",
+    )
+    mpi_threads_disable: bool | None = _silent_switch()
+    num_nccl_streams: int | None = _silent(type=WholeNumber(1))
+    thread_affinity: str | None = option(
+        type=_cores,
+        metavar="CORE,...",
+        of_horovod=True,
+        help="CPU cores for hvdtune's threads, one for each rank of a host.",
+    )
+    gloo_timeout_seconds: float | None = option(
+        type=Number(1), of_horovod=True, help="The same as --start-timeout, which overrides it."
+    )
+    log_level: str | None = option(
+        type=_log_level,
+        metavar="LEVEL",
+        of_horovod=True,
+        help="One of trace, debug, info, warning, error and fatal. [default: warning]",
+    )
+    log_timestamp: bool | None = _silent_switch("--log-with-timestamp/--log-without-timestamp")
+    log_hide_timestamp: bool | None = _silent_switch()
+
+
+def _with_knobs(options: type[Options]) -> type[Options]:
+    """Add the options of knobs that only horovodrun has, each made from its row."""
+    for term in KNOBS:
+        if term.help:
+            options.__annotations__[term.option] = "bool | None"
+            setattr(options, term.option, switch(help=term.help, of_horovod=True))
+    return options
+
+
+@dataclass(frozen=True, kw_only=True)
+@_with_knobs
+class KnobOptions:
+    """Values of knobs."""
 
     fusion_threshold_mb: float | None = option(
-        type=Number(0), help="Largest bucket in MiB; 0: reduce each tensor alone."
+        type=Number(0),
+        behind=True,
+        of_horovod=True,
+        help="Largest bucket in MiB; 0: reduce each tensor alone.",
     )
     cycle_time_ms: float | None = option(
-        type=Number(0), help="Milliseconds to collect tensors that are then announced together."
+        type=Number(0),
+        behind=True,
+        of_horovod=True,
+        help="Milliseconds to collect tensors before they are announced together.",
     )
     cache_capacity: int | None = option(
-        type=WholeNumber(0), help="Number of tensors that the response cache remembers."
+        type=WholeNumber(0),
+        behind=True,
+        of_horovod=True,
+        help="Number of tensors that the response cache remembers.",
     )
-    hierarchical_allreduce: bool | None = switch(help="Reduce within each host first.")
+    hierarchical_allreduce: bool | None = switch(
+        behind=True, of_horovod=True, help="Reduce within each host first."
+    )
     profile: Path | None = option(
         type=Path, help="Use the setting of this profile.yaml of a study."
     )
@@ -138,43 +317,64 @@ class RunOptions(HorovodOptions):
         multiple=True,
         default=(),
         metavar="KNOB=VALUE",
+        behind=True,
         help="Set a knob and keep it out of the search; may be repeated.",
     )
 
+
+@dataclass(frozen=True, kw_only=True)
+class TraceOptions:
+    """The trace of all ranks."""
+
     timeline_filename: Path | None = option(
-        type=Path, help="Write a trace of all ranks to this file, for `hvdtune timeline view`."
+        type=Path,
+        behind=True,
+        of_horovod=True,
+        help="Write a trace of all ranks to this file, for `hvdtune timeline view`.",
     )
     timeline_max_mb: float | None = option(
-        type=Number(1), help="MiB of raw trace to keep per rank. [default: all; 16 with --trials]"
+        type=Number(1),
+        behind=True,
+        help="MiB of raw trace to keep per rank. [default: all; 16 with --trials]",
     )
     timeline_when_full: Literal["ring", "stop"] | None = option(
         type=click.Choice(["ring", "stop"]),
-        help="What happens at --timeline-max-mb. ring: the oldest records are dropped; stop: "
-        "recording ends. [default: ring]",
+        behind=True,
+        help="Action at --timeline-max-mb. ring: drop the oldest records; stop: stop recording. "
+        "[default: ring]",
     )
     timeline_steps: str | None = option(
+        type=_steps,
         metavar="FIRST:END",
+        behind=True,
         help="Record only these steps, as in 100:120; ::50 means every 50th. [default: all]",
     )
     timeline_format: Literal["chrome", "horovod"] | None = option(
         type=click.Choice(["chrome", "horovod"]),
+        behind=True,
         help="Format of the trace. chrome: all ranks, for Perfetto and `hvdtune timeline`; "
-        "horovod: as Horovod writes it. [default: chrome; horovod if HOROVOD_TIMELINE names the "
-        "file]",
+        "horovod: Horovod's own. [default: chrome; horovod if HOROVOD_TIMELINE names the file]",
+    )
+    timeline_mark_cycles: bool | None = switch(
+        of_horovod=True,
+        help="Show cycles in a trace of Horovod's format; other traces always show them.",
     )
 
-    trials: int | None = option(type=WholeNumber(1), help="Number of settings to try.")
+
+@dataclass(frozen=True, kw_only=True)
+class StudyOptions:
+    """The search for a faster setting."""
+
+    trials: int | None = option(type=WholeNumber(1), behind=True, help="Number of settings to try.")
     time_budget: float | None = option(
-        type=parse_duration, metavar="TIME", help="Time that the study may take, as in 8m."
+        type=parse_duration, metavar="TIME", behind=True, help="Time limit of the study, as in 8m."
     )
-    seed: int = option(type=WholeNumber(0), default=0, help="Seed of the search.")
     knobs: str | None = option(
         metavar="A,B",
+        behind=True,
         help="Search only these knobs; `live,ddp_bucket_cap_mb`: all of a live run, then DDP's.",
     )
-    as_json: bool = flag(
-        "--json", help="Print the verdict as JSON on stdout and everything else on stderr."
-    )
+    seed: int = option(type=WholeNumber(0), default=0, help="Seed of the search.")
     space: Path | None = option(
         type=Path, metavar="FILE", help="YAML file with the range or choices of each knob."
     )
@@ -183,18 +383,66 @@ class RunOptions(HorovodOptions):
         default=(),
         metavar="NAME",
         help="step_time, samples_per_s, exposed_communication or cpu_time; may be repeated: "
-        "several give a Pareto set, of which the first is verified. [default: step_time]",
+        "several give a Pareto set, and the first one is verified. [default: step_time]",
     )
     sampler: SamplerName | None = option(
         type=click.Choice(["tpe", "gp", "cmaes", "random", "grid", "noisy_gp"]),
         help="Algorithm that proposes settings. [default: noisy_gp; tpe with several objectives]",
     )
-    step_budget: int | None = option(type=WholeNumber(1), help="Steps that the study may take.")
+    step_budget: int | None = option(
+        type=WholeNumber(1), help="Maximum number of steps of the study."
+    )
     train_steps: int | None = option(
         type=WholeNumber(1),
-        help="Steps of the whole training. Tuning stops where the steps left can no longer repay a "
-        "trial.",
+        help="Steps of the whole training. Tuning stops when the remaining steps can no longer "
+        "repay a trial.",
     )
+    storage: str | None = option(
+        metavar="URL",
+        help="Database of a study shared by several tuners. [default: HVDTUNE_STORAGE, else a "
+        "file in the run folder]",
+    )
+    study_name: str | None = option(
+        help="Name of the shared study. [default: derived from the job]"
+    )
+    keep_timelines: int | None = option(
+        type=WholeNumber(0),
+        help="Keep the timelines of the best trial and of this many latest ones; 0: none. "
+        "[default: 3]",
+    )
+    no_drift: bool = flag(
+        help="Do not test the setting again after the verdict, even if the step time changes."
+    )
+    ignore_earlier: bool = flag(help="Ignore results of earlier launches of this job.")
+    probe_share: float | None = option(
+        type=Number(0, 0.5),
+        help="Fraction of training time spent re-testing an unproven setting against the default "
+        "(0 disables). [default: 0.02]",
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class AutotuneOptions:
+    """The search during one run of the script, as Horovod's autotuner does it."""
+
+    autotune: bool | None = switch(of_horovod=True, help="Tune during one run of the script.")
+    autotune_log_file: Path | None = option(
+        type=Path, of_horovod=True, help="Write a table of the trials to this CSV file."
+    )
+    autotune_warmup_samples: int | None = _silent(type=WholeNumber(0))
+    autotune_steps_per_sample: int | None = _silent(type=WholeNumber(1))
+    autotune_bayes_opt_max_samples: int | None = option(
+        type=WholeNumber(1),
+        of_horovod=True,
+        help="Number of settings --autotune tries. [default: 20]",
+    )
+    autotune_gaussian_process_noise: float | None = _silent(type=Number(0, 1))
+
+
+@dataclass(frozen=True, kw_only=True)
+class RestartOptions:
+    """Measurements that start the command again."""
+
     mode: Literal["live", "restart"] | None = option(
         type=click.Choice(["live", "restart"]),
         help="live: change settings while the script runs. restart: start any command once per "
@@ -202,7 +450,7 @@ class RunOptions(HorovodOptions):
     )
     adapter: Literal["hvdtune", "horovod", "ddp", "command"] | None = option(
         type=click.Choice(["hvdtune", "horovod", "ddp", "command"]),
-        help="The runtime that --mode restart tunes. horovod: by Horovod's variables; ddp: torch's "
+        help="Runtime to tune with --mode restart. horovod: by Horovod's variables; ddp: torch's "
         "DistributedDataParallel; command: only by the variables of --vary. [default: hvdtune]",
     )
     vary: tuple[str, ...] = option(
@@ -213,6 +461,7 @@ class RunOptions(HorovodOptions):
         "repeated.",
     )
     metric_regex: str | None = option(
+        type=_regex,
         metavar="REGEX",
         help="Read a step's seconds from the output, as in 'step_time: ([0-9.]+)', or a rate, as "
         "in '(?P<rate>[0-9.]+) img/s'. [default: the ranks' steps, else the command's wall time]",
@@ -220,98 +469,133 @@ class RunOptions(HorovodOptions):
     launch_time: float | None = option(
         type=parse_duration,
         metavar="TIME",
-        help="How long to measure each launch where every setting has its own. [default: 3s]",
+        help="Time to measure in each launch when every setting has its own launch. [default: 3s]",
     )
-    storage: str | None = option(
-        metavar="URL",
-        help="Database of a study that several tuners share. [default: HVDTUNE_STORAGE, else a "
-        "file in the run folder]",
+
+
+@dataclass(frozen=True, kw_only=True)
+class ElasticOptions:
+    """Jobs whose ranks come and go."""
+
+    min_num_proc: int | None = option(
+        "--min-np",
+        "--min-num-proc",
+        type=WholeNumber(1),
+        of_horovod=True,
+        help="Elastic: minimum number of ranks. [default: -np, or 1]",
     )
-    study_name: str | None = option(
-        help="Name of the shared study. [default: made of what is tuned]"
+    max_num_proc: int | None = option(
+        "--max-np",
+        "--max-num-proc",
+        type=WholeNumber(1),
+        of_horovod=True,
+        help="Elastic: maximum number of ranks. [default: -np, all with a discovery script]",
     )
-    keep_timelines: int | None = option(
+    host_discovery_script: str | None = option(
+        metavar="COMMAND",
+        of_horovod=True,
+        help="Elastic: run this every second; it prints a line 'host' or 'host:slots' for each.",
+    )
+    elastic_timeout: float | None = option(
+        type=Number(1),
+        of_horovod=True,
+        help="Elastic: seconds to wait while there are too few ranks. [default: 600]",
+    )
+    reset_limit: int | None = option(
         type=WholeNumber(0),
-        help="Keep the timelines of the best trial and of this many latest ones; 0: none. "
-        "[default: 3]",
+        of_horovod=True,
+        help="Elastic: maximum number of resets; one more ends the job. [default: none]",
     )
-    no_drift: bool = flag(
-        help="Do not test the setting again after the verdict, not even when the training changes "
-        "its pace."
+    blacklist_cooldown_range: tuple[int, int] | None = option(
+        type=WholeNumber(1, 3600),
+        nargs=2,
+        metavar="FIRST MOST",
+        of_horovod=True,
+        help="Elastic: seconds until a slot with a failed process is used again: the first time, "
+        "then doubled each time up to the maximum. [default: never]",
     )
-    ignore_earlier: bool = flag(
-        help="Search anew: begin with nothing that earlier launches of this job have shown."
-    )
-    probe_share: float | None = option(
-        type=Number(0, 0.5),
-        help="Go on comparing a setting that is not yet proved with the default, for this share of "
-        "the training's time; 0: never. [default: 0.02]",
+    resume: bool = flag(
+        help="Elastic: continue the job of the folder -o after its launcher was killed."
     )
 
 
-class RunCommand(CliCommand):
-    """Sorts our options out of the script's before the parser sees them; returns the options."""
+@dataclass(frozen=True, kw_only=True)
+class MpiOptions:
+    """Who starts the ranks: hvdtune's launcher or mpirun."""
 
-    def __init__(self, name: str, options: type[RunOptions]) -> None:
-        def made(command: tuple[str, ...], **values: Any) -> RunOptions:
-            return options(command=[*command], **values)
-
-        super().__init__(name, callback=made, params=parameters_of(options), help=options.__doc__)
-
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        # The help lists the options that only horovodrun has last.
-        return sorted(super().get_params(ctx), key=_is_before_only)
-
-    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        options = [option for option in self.get_params(ctx) if isinstance(option, click.Option)]
-        behind = [option for option in options if not _is_before_only(option)]
-        horovods = [option for option in options if option.name in OF_HOROVOD]
-        abbreviated = [word for word in spellings(horovods) if word.startswith("--")]
-        ours, command = split_command(args, spellings(options), spellings(behind), abbreviated)
-        try:
-            return super().parse_args(ctx, [*ours, "--", *command])
-        except click.BadParameter as error:
-            option = next((option for option in options if option is error.param), None)
-            leaf = ctx.meta.get(CONFIG_FILE, {}).get(option.name) if option else None
-            if option is None or leaf is None or any(_named(word, option) for word in ours):
-                raise
-            fault = error.message.rstrip(".")
-            raise UsageError(f"{leaf.where}: {leaf.key}: {fault}") from None
+    mpi_args: str | None = option(of_horovod=True, help="Further arguments for mpirun, with --mpi.")
+    tcp: bool = flag(of_horovod=True, help="Let MPI use TCP only, with --mpi.")
+    binding_args: str | None = option(
+        of_horovod=True,
+        help="Arguments for the binding of ranks by mpirun. "
+        "[default of Open MPI: --bind-to none --map-by slot]",
+    )
+    # A key of the configuration file; the flags below override it.
+    controller: Literal["gloo", "mpi"] | None = option(
+        hidden=True, type=click.Choice(["gloo", "mpi"])
+    )
+    gloo: bool = flag(
+        of_horovod=True, help="Start the ranks with hvdtune's own launcher. [default]"
+    )
+    mpi: bool = flag(of_horovod=True, help="Start the ranks with mpirun.")
+    jsrun: bool = flag(hidden=True, of_horovod=True)
 
 
-# Scripts often have options of these names: behind a script they are the script's.
-_BEFORE_ONLY: Final = frozenset(field.name for field in fields(HorovodOptions)) | {
-    "seed", "verbose", "output_dir", "resume", "profile", "as_json", "a", "b", "pairs",
-    "space", "objective", "sampler", "step_budget", "train_steps",
-    "mode", "adapter", "vary", "metric_regex", "launch_time",
-    "storage", "study_name", "keep_timelines", "no_drift", "probe_share",
-    "ignore_earlier",
-}  # fmt: skip
+@dataclass(frozen=True, kw_only=True)
+class PageOptions:
+    """Options that print something and end, and the configuration file."""
+
+    version: bool = flag(
+        "--version",
+        "-v",
+        is_eager=True,
+        callback=show_version,
+        of_horovod=True,
+        help="Print the version.",
+    )
+    check_build: bool = flag(
+        "--check-build",
+        "-cb",
+        is_eager=True,
+        callback=_show_build,
+        of_horovod=True,
+        help="Show frameworks, controllers and operations.",
+    )
+    config_file: Path | None = option(
+        type=Path,
+        is_eager=True,
+        callback=_read_file,
+        of_horovod=True,
+        help="Read options from Horovod's YAML file; the command line overrides it.",
+    )
 
 
-# The options that horovodrun has, too; `controller` is a key of its configuration file only.
-SHARED: Final = frozenset({
-    "num_proc", "hosts", "hostfile", "start_timeout", "verbose", "fusion_threshold_mb",
-    "cycle_time_ms", "cache_capacity", "hierarchical_allreduce", "timeline_filename",
-})  # fmt: skip
-OF_HOROVOD: Final = SHARED | {field.name for field in fields(HorovodOptions)} - {"controller"}
+@dataclass(frozen=True, kw_only=True)
+class RunOptions:
+    """Run a script on several processes; with --trials, tune its knobs while it runs.
 
+    Options may stand before or after a script. After a *.py script, the options listed here from
+    --num-proc to --knobs are hvdtune's, and all others are the script's own. After any other
+    command word (python, bash, ...) everything belongs to the command. `--` ends hvdtune's
+    options. All options of horovodrun are known; docs/horovodrun.md explains each of them.
 
-def _is_before_only(param: click.Parameter) -> bool:
-    return param.name in _BEFORE_ONLY or "--help" in param.opts
+    \b
+    hvdtune run -np 2 train.py --lr 0.1 --trials 40
+    hvdtune run -np 2 -- train.py --seed 7
+    hvdtune run -H 127.0.0.1:2,127.0.0.2:2 python train.py --lr 0.1
+    """
 
-
-def _named(word: str, option: click.Option) -> bool:
-    return word.partition("=")[0] in (*option.opts, *option.secondary_opts)
-
-
-def spellings(options: Iterable[click.Option]) -> dict[str, int]:
-    """Every spelling of these options, with how many values it takes."""
-    return {
-        spelling: 0 if option.is_flag else option.nargs
-        for option in options
-        for spelling in (*option.opts, *option.secondary_opts)
-    }
-
-
-run = RunCommand("run", RunOptions)
+    command: list[str] = required(
+        Argument, nargs=-1, metavar="SCRIPT", help="Script or command, and its arguments."
+    )
+    placement: PlacementOptions = PlacementOptions()
+    ranks: RankOptions = RankOptions()
+    output: OutputOptions = OutputOptions()
+    knobs: KnobOptions = KnobOptions()
+    timeline: TraceOptions = TraceOptions()
+    study: StudyOptions = StudyOptions()
+    autotune: AutotuneOptions = AutotuneOptions()
+    restart: RestartOptions = RestartOptions()
+    elastic: ElasticOptions = ElasticOptions()
+    mpi: MpiOptions = MpiOptions()
+    pages: PageOptions = PageOptions()

@@ -1,13 +1,15 @@
 """Commands, options and arguments: click's, with hvdtune's sentences about what is wrong.
 
-The options of a command that has many are fields of a dataclass, each declared once: `option`,
-`switch`, `flag` and `argument` make its field, of which `parameters_of` makes the parser.
+The options of a command with many are fields of a dataclass, each declared once by `option`,
+`switch`, `flag` or `required`. A field whose default is such a dataclass is a group of options.
+`parameters_of` turns the fields into the parser's parameters, and `filled` turns the parsed values
+into the dataclass.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from typing import Any, Final, TypeVar
 
@@ -16,11 +18,12 @@ import click
 _DECLARED: Final = "declared"
 
 Action = Callable[..., Any]
+Filled = TypeVar("Filled")
 Decorated = TypeVar("Decorated", bound=Callable[..., Any] | click.Command)
 
 
 class _Worded:
-    """A number of at least `min` and at most `max`; both may be None."""
+    """A number of at least `min` and at most `max`, each of which may be None."""
 
     fault: str
     kind: Any
@@ -33,7 +36,7 @@ class _Worded:
             number = self.kind(value)
         except ValueError:
             self.fail(f"'{value}' {self.fault}", param, ctx)
-        # What is not a number is neither.
+        # NaN fails both checks.
         if self.min is not None and not number >= self.min:
             self.fail(f"it must be at least {self.min}, not {value}", param, ctx)
         if self.max is not None and not number <= self.max:
@@ -42,23 +45,23 @@ class _Worded:
 
 
 class WholeNumber(_Worded, click.IntRange):
-    """The type of a count."""
+    """Type of a count."""
 
     fault, kind, name = "is not a whole number", int, "integer"
 
 
 class Number(_Worded, click.FloatRange):
-    """The type of a quantity."""
+    """Type of a quantity."""
 
     fault, kind, name = "is not a number", float, "number"
 
 
 class Argument(click.Argument):
-    """An argument that the help explains; it needs a `metavar`."""
+    """An argument with a help text; it needs a `metavar`."""
 
     def __init__(self, *declared: Any, help: str = "", **settings: Any) -> None:
         super().__init__(*declared, **settings)
-        self._explained = help  # some versions of click list what they find as `help` themselves
+        self._explained = help  # some versions of click list an attribute `help` themselves
 
     def get_help_record(self, ctx: click.Context) -> tuple[str, str]:
         assert self.metavar is not None
@@ -66,7 +69,7 @@ class Argument(click.Argument):
 
 
 class CliCommand(click.Command):
-    """A command whose help lists its arguments, too."""
+    """A command whose help lists its arguments as well."""
 
     def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         for title, kind in (("Arguments", click.Argument), ("Options", click.Option)):
@@ -78,10 +81,7 @@ class CliCommand(click.Command):
 
 
 class CommandGroup(click.Group):
-    """Commands in the order in which they are added. Alone it is a mistake whose text is its help.
-
-    Commands that its decorators make are of class CliCommand.
-    """
+    """Commands in the order of their addition. Without a command, its help is the error message."""
 
     command_class = CliCommand
 
@@ -103,42 +103,57 @@ class CommandGroup(click.Group):
 
 
 def command(cls: type[click.Command] = CliCommand) -> Callable[[Action], click.Command]:
-    """Makes a command of a function."""
+    """Turn a function into a command."""
     return click.command(cls=cls)
 
 
 def group(
     name: str | None = None, cls: type[CommandGroup] = CommandGroup, **settings: Any
 ) -> Callable[[Action], CommandGroup]:
-    """Makes a group of commands of a function, which is called before one of them."""
+    """Turn a function into a group of commands; it is called before each command."""
     return click.group(name, cls=cls, **settings)
 
 
 def explained(name: str, **settings: Any) -> Callable[[Decorated], Decorated]:
-    """Gives a command an Argument."""
+    """Add an Argument to a command."""
     return click.argument(name, cls=Argument, **settings)
 
 
 json_option = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 
+class RowOption(click.Option):
+    """An option of a dataclass.
+
+    Attributes:
+        behind: it may stand behind a script as well.
+        of_horovod: horovodrun has it, too.
+    """
+
+    def __init__(
+        self, *declared: Any, behind: bool = False, of_horovod: bool = False, **settings: Any
+    ) -> None:
+        super().__init__(*declared, **settings)
+        self.behind, self.of_horovod = behind, of_horovod
+
+
 def option(*spellings: str, default: Any = None, **settings: Any) -> Any:
-    """A field whose option is spelled like it unless said otherwise; `settings` are click's."""
-    return _field(click.Option, spellings, settings, default)
+    """Declare a field with an option, spelled like the field by default; `settings` are click's."""
+    return _field(RowOption, spellings, settings, default)
 
 
 def switch(*spellings: str, **settings: Any) -> Any:
-    """A field whose option is --x or --no-x, None if neither is given."""
-    return _field(click.Option, spellings, settings | {"type": bool}, None)
+    """Declare a field with an option --x or --no-x, None if neither is given."""
+    return _field(RowOption, spellings, settings | {"type": bool}, None)
 
 
 def flag(*spellings: str, **settings: Any) -> Any:
-    """A field whose option takes no value."""
-    return _field(click.Option, spellings, settings | {"is_flag": True}, False)
+    """Declare a field with an option without a value."""
+    return _field(RowOption, spellings, settings | {"is_flag": True}, False)
 
 
 def required(kind: type[click.Parameter], *spellings: str, **settings: Any) -> Any:
-    """A field that has no default."""
+    """Declare a field without a default."""
     declared = (kind, spellings, settings | {"required": True})
     return dataclasses.field(metadata={_DECLARED: declared})
 
@@ -150,19 +165,58 @@ def _field(
     return dataclasses.field(default=default, metadata={_DECLARED: declared})
 
 
-def spellings_of(field: dataclasses.Field[Any]) -> tuple[str, ...]:
-    """How the option of a field is spelled: `--x/--no-x` for a switch."""
+def rows_of(options: Any) -> dict[str, dataclasses.Field[Any]]:
+    """Return the fields with options, those of its parts included, by name.
+
+    A field of the dataclass itself replaces one of the same name in its parts.
+    """
+    own: dict[str, dataclasses.Field[Any]] = {}
+    inner: dict[str, dataclasses.Field[Any]] = {}
+    for field in dataclasses.fields(options):
+        if dataclasses.is_dataclass(field.default):
+            inner |= rows_of(field.default)
+        else:
+            own[field.name] = field
+    return {name: own.get(name, field) for name, field in {**own, **inner}.items()}
+
+
+def spelling_of(field: dataclasses.Field[Any]) -> str:
+    """Return the first spelling of a field's option: `--x` for a switch, too."""
+    return _spellings(field)[0].partition("/")[0]
+
+
+def _spellings(field: dataclasses.Field[Any]) -> tuple[str, ...]:
     kind, spellings, settings = field.metadata[_DECLARED]
-    if spellings or kind is not click.Option:
+    if spellings or not issubclass(kind, RowOption):
         return tuple(spellings)
     name = field.name.replace("_", "-")
     return (f"--{name}/--no-{name}" if settings.get("type") is bool else f"--{name}",)
 
 
 def parameters_of(options: type) -> list[click.Parameter]:
-    """The parser's parameters, one of each field of a dataclass."""
+    """Return the parser's parameters, one for each option of a dataclass."""
     found = []
-    for field in dataclasses.fields(options):
+    for name, field in rows_of(options).items():
         kind, _, settings = field.metadata[_DECLARED]
-        found.append(kind([field.name, *spellings_of(field)], **settings))
+        found.append(kind([name, *_spellings(field)], **settings))
+    return found
+
+
+def filled(options: type[Filled], values: Mapping[str, Any]) -> Filled:
+    """Return the dataclass with these values, by option; others keep their defaults."""
+    given = {}
+    for field in dataclasses.fields(options):  # type: ignore[arg-type]
+        if dataclasses.is_dataclass(field.default):
+            given[field.name] = filled(type(field.default), values)
+        elif field.name in values:
+            given[field.name] = values[field.name]
+    return options(**given)
+
+
+def values_of(options: Any) -> dict[str, Any]:
+    """Return the values of a dataclass of options, by option."""
+    found: dict[str, Any] = {}
+    for field in dataclasses.fields(options):
+        value = getattr(options, field.name)
+        found |= values_of(value) if dataclasses.is_dataclass(value) else {field.name: value}
     return found

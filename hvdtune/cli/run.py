@@ -1,215 +1,127 @@
-"""`hvdtune run`, `verify`, `aa`, `compare`: a request to its workflow, its result to the user."""
+"""`hvdtune run`, `verify`, `aa`, `compare`: request, workflow and printed result."""
 
 from __future__ import annotations
 
 import json
-import math
-import shlex
 import sys
-from collections.abc import Mapping, Sequence
-from dataclasses import fields, replace
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Iterable, Sequence
+from contextlib import nullcontext
+from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO
 
 from hvdtune.cli import handover
-from hvdtune.cli.cluster.elastic import is_elastic
+from hvdtune.cli.checks import check, restarts
+from hvdtune.cli.cluster.nodes import NodeMeeting, asked_alike
 from hvdtune.cli.messages import TerminalReporter, info
-from hvdtune.cli.parameters import spellings_of
-from hvdtune.cli.resolve import Resolved, rank_variables, resolve
-from hvdtune.core.config.environment import crowded_place, launch_defaults, node_meeting
-from hvdtune.errors import HvdtuneError, UsageError
-from hvdtune.launcher.nodes.slots import slots_of_node
-from hvdtune.launcher.plan import build_command
-from hvdtune.workflows.requests import ComparisonRequest, ElasticRequest, JobRequest, MpiRequest
-from hvdtune.workflows.results import MeasuredRun, StudyResult
+from hvdtune.cli.placement import choose_hosts, placed_on
+from hvdtune.cli.request import (
+    job_of,
+    measurement_of,
+    notices,
+    output_of,
+    rank_variables,
+    tunes_communication,
+)
+from hvdtune.core.config.environment import crowded_place, node_meeting
+from hvdtune.workflows.requests import (
+    ComparisonRequest,
+    ElasticRequest,
+    JobRequest,
+    MpiRequest,
+    RunRequest,
+    StudyRequest,
+)
+from hvdtune.workflows.results import ComparisonResult, LaunchResult, MeasuredRun, StudyResult
 from hvdtune.workflows.run_folder import contents
 
 if TYPE_CHECKING:
     from hvdtune.cli.options import RunOptions
-    from hvdtune.core.config.meeting_point import MeetingPoint
-    from hvdtune.launcher.nodes.way import NodeWay
 
 _LAST_LINES: Final = 8
-# What each node may have its own of
-_OF_ONE_NODE: Final = ("slots_per_host", "network_interfaces", "workbench_python")
 
 
 def run(options: RunOptions, words: Sequence[str]) -> int:
-    """Runs what the options ask for; returns the exit code.
+    """Run the job that the options ask for; return the exit code.
 
     Args:
-        words: what they were made of.
+        words: the command line of the options.
     """
-    point = None if options.hosts or options.hostfile else node_meeting()
-    if point is not None:
-        return _run_on_nodes(options, words, point)
+    check(options)
+    variables, measurement = rank_variables(options), measurement_of(options)
+    asked, meeting = options.placement, None
+    if not (asked.hosts or asked.hostfile) and (point := node_meeting()) is not None:
+        shared = asked_alike(options, words[0])
+        ranks, slots = asked.num_proc, asked.slots_per_host
+        meeting = NodeMeeting(point, shared, variables, ranks, slots)
+    if meeting is not None and not meeting.is_first:
+        return meeting.serve(options.command)
+    # Before the nodes meet: their connections would not survive it.
+    handover.enter_for_run(
+        options.output.workbench_python,
+        words,
+        measures=measurement is not None,
+        records=bool(options.timeline.timeline_filename or options.output.output_dir),
+    )
+    with nullcontext() if meeting is None else meeting.gathered() as nodes:
+        if nodes is not None:
+            place = placed_on(nodes.hosts, asked.num_proc, nodes.ways)
+        else:
+            place = choose_hosts(
+                asked,
+                restarts=restarts(options),
+                tunes=tunes_communication(options),
+                discovers=options.elastic.host_discovery_script is not None,
+            )
+        request = RunRequest(
+            job_of(options, place, variables),
+            measurement,
+            output_of(options.output, options.timeline),
+        )
+        code = _perform(request, (place.notice, *notices(options)), as_json=options.output.as_json)
+        if nodes is not None:
+            nodes.exit_code = code
+    return code
+
+
+def _perform(request: RunRequest, remarks: Iterable[str], *, as_json: bool) -> int:
+    for remark in filter(None, remarks):
+        info(remark)
     if (crowd := crowded_place()) is not None and crowd.rank == 0:
         info(
-            f"{crowd.title} has started {crowd.size} of these, as far as it says not one on each "
-            "host: each starts a job of its own"
+            f"{crowd.title} started {crowd.size} copies of `hvdtune run`, apparently not one per "
+            "host; each copy starts its own job"
         )
-    return _run(options, words)
-
-
-def _run_on_nodes(options: RunOptions, words: Sequence[str], point: MeetingPoint) -> int:
-    """As one of the launchers of which a scheduler has started one on each host."""
-    from hvdtune.launcher.nodes.gathering import gathered
-    from hvdtune.launcher.nodes.serving import serve
-
-    if options.mpi:
-        raise UsageError("--mpi: start `hvdtune run --mpi` once, not on every node")
-    if is_elastic(options):
-        raise UsageError("--min-np: start an elastic `hvdtune run` once, not on every node")
-    size, config = point.place.size or 1, launch_defaults(variables=rank_variables(options))
-    timeout_s, asked = config.start_timeout_s, asked_alike(options, words[0])
-    asked["the number of nodes"] = str(size)
-    share = math.ceil(options.num_proc / size) if options.num_proc else slots_of_node()
-    slots = options.slots_per_host or share
-    if point.place.rank != 0:
-        return serve(point, config.address, slots, timeout_s, asked, build_command(options.command))
-    if handover.is_asked(options.workbench_python):
-        # Now, since the connections to the other nodes would not survive it.
-        alone = replace(options, hosts=f"localhost:{max(options.num_proc or 0, slots)}")
-        _enter_workbench(resolve(alone), alone, words)
-    with gathered(point, config.address, slots, timeout_s, asked) as nodes:
-        hosts = ",".join(f"{host.name}:{host.slots}" for host in nodes.hosts)
-        info(f"one of {size} nodes that {point.place.title} has started: {hosts}")
-        try:
-            nodes.exit_code = _run(replace(options, hosts=hosts), words, nodes.ways)
-        except HvdtuneError as error:
-            nodes.exit_code = error.exit_code
-            raise
-        return nodes.exit_code
-
-
-def asked_alike(options: RunOptions, command: str) -> dict[str, str]:
-    """What has to be asked for alike on all nodes, by option; only what differs from the defaults.
-
-    Args:
-        command: the one of hvdtune's that has these options.
-    """
-    asked = {"hvdtune": command, "the command": shlex.join(options.command)}
-    for field in fields(options):
-        value = getattr(options, field.name)
-        if field.name not in ("command", *_OF_ONE_NODE) and value != field.default:
-            is_flag = value is True
-            asked[spellings_of(field)[0]] = "" if is_flag else str(value)
-    return asked
-
-
-def _run(
-    options: RunOptions, words: Sequence[str], nodes: Mapping[str, NodeWay] | None = None
-) -> int:
-    request = resolve(options)
-    handover.require_program(options.workbench_python)
-    _enter_workbench(request, options, words)
-    if nodes and isinstance(request.job, JobRequest):
-        plan = replace(request.job.plan, nodes=nodes, remote=tuple(nodes))
-        request = replace(request, job=replace(request.job, plan=plan))
-    for notice in request.notices:
-        info(notice)
-    reporter = TerminalReporter(json_only=request.as_json)
+    reporter = TerminalReporter(json_only=as_json)
     if isinstance(request.job, MpiRequest):
-        from hvdtune.workflows.launch import run_by_mpi
-
-        run_by_mpi(request.job, reporter, verbose=request.output.verbose)
-    if isinstance(request.job, ElasticRequest):
-        return _run_elastic(request, request.job, reporter)
-    if request.comparison is not None:
-        return _compare(request, request.job, request.comparison, reporter)
-    if request.workflow == "tune":
-        return _tune(request, request.job, reporter)
-    return _launch(request, request.job, reporter)
-
-
-def _enter_workbench(request: Resolved, options: RunOptions, words: Sequence[str]) -> None:
-    """Goes on where the workbench is, if that is elsewhere and the request needs it."""
-    if request.measures:
-        handover.enter(f"`hvdtune {words[0]}` that measures", words, options.workbench_python)
-    elif (request.trace.path or request.output.folder) and handover.is_asked(
-        options.workbench_python
-    ):
-        handover.enter("a timeline", words, options.workbench_python)
-
-
-def _run_elastic(request: Resolved, job: ElasticRequest, reporter: TerminalReporter) -> int:
-    if request.workflow == "tune":
-        from hvdtune.workflows.elastic.study import tune_elastic
-
-        result = tune_elastic(job, request.study, request.trace, request.output, reporter)
-        return _tell_of_study(result, request)
-    if request.workflow == "autotune":
-        from hvdtune.workflows.elastic.autotune import autotune_elastic
-
-        given = request.study, request.trace, request.output
-        return autotune_elastic(job, *given, reporter).exit_code
-    from hvdtune.workflows.elastic.launch import launch_elastic
-
-    return launch_elastic(job, request.trace, request.output, reporter).exit_code
-
-
-def _launch(request: Resolved, job: JobRequest, reporter: TerminalReporter) -> int:
-    if request.restart is not None:
-        from hvdtune.workflows.restart import launch_target
-
-        return launch_target(job, request.restart, request.output, reporter).exit_code
-    if request.workflow == "autotune":
-        from hvdtune.workflows.autotune import autotune
-
-        return autotune(job, request.study, request.trace, request.output, reporter).exit_code
-    from hvdtune.workflows.launch import launch
-
-    return launch(job, request.trace, request.output, reporter).exit_code
-
-
-def _tune(request: Resolved, job: JobRequest, reporter: TerminalReporter) -> int:
-    as_json = request.as_json
-    if request.restart is not None:
-        from hvdtune.workflows.restart import tune_by_restarting
-
-        study, output = request.study, request.output
-        result = tune_by_restarting(job, study, request.restart, output, reporter)
-        _print(result, result.document(), as_json=as_json)
-        advice = "its own setting is the one to use"
-        if result.usage:
-            advice = f"to run it with this setting:\n    {result.usage}"
-        page = sys.stderr if as_json else sys.stdout
-        print(f"the command is not started again; {advice}", file=page)
-        return result.verdict.exit_code
-    from hvdtune.workflows.two_scopes import tune
-
-    return _tell_of_study(
-        tune(job, request.study, request.trace, request.output, reporter), request
-    )
-
-
-def _tell_of_study(result: StudyResult, request: Resolved) -> int:
-    document = {**result.document(), "script_exit_code": result.exit_code}
-    _print(result, document, as_json=request.as_json, tail=not request.output.verbose)
-    # A script that fails is what its owner has to know first.
-    return result.exit_code or result.verdict.exit_code
-
-
-def _compare(
-    request: Resolved, job: JobRequest, comparison: ComparisonRequest, reporter: TerminalReporter
-) -> int:
-    from hvdtune.workflows.comparison import compare, compare_by_restarting
-
-    as_json = request.as_json
-    if request.restart is not None:
-        result = compare_by_restarting(job, comparison, request.restart, request.output, reporter)
-        _print(result, result.document(), as_json=as_json)
-    else:
-        result = compare(job, comparison, request.trace, request.output, reporter)
-        tail = not request.output.verbose
-        _print(result, result.document(), as_json=as_json, tail=tail)
+        _run_by_mpi(request, reporter)
+    if request.measurement is None:
+        return _launch(request, reporter).exit_code
+    restarted = isinstance(request.job, JobRequest) and request.job.restart is not None
+    tail = not request.output.verbose and not restarted
+    if isinstance(request.measurement, ComparisonRequest):
+        compared = _compare(request, reporter)
+        _print(compared, compared.document(), as_json=as_json, tail=tail)
+        return compared.verdict.exit_code
+    result = _tune(request, reporter)
+    if isinstance(result, LaunchResult):
+        return result.exit_code
+    if not restarted:
+        document = {**result.document(), "script_exit_code": result.exit_code}
+        _print(result, document, as_json=as_json, tail=tail)
+        # The owner of a script has to learn of its failure first.
+        return result.exit_code or result.verdict.exit_code
+    _print(result, result.document(), as_json=as_json)
+    advice = "the default setting is the one to use"
+    if result.usage:
+        advice = f"to run it with this setting:\n    {result.usage}"
+    print(f"the command is not started again; {advice}", file=_page(as_json=as_json))
     return result.verdict.exit_code
 
 
 def _print(
     result: MeasuredRun, document: dict[str, Any], *, as_json: bool, tail: bool = False
 ) -> None:
-    """Prints the verdict and the files; with --json the document is all that stdout gets."""
-    page = sys.stderr if as_json else sys.stdout
+    """Print the verdict and the files; with --json, stdout gets only the document."""
+    page = _page(as_json=as_json)
     if tail and result.tail:
         rank = result.tail_rank
         print(f"last lines of rank {rank} (launch {result.launch}):", file=page)
@@ -223,3 +135,66 @@ def _print(
         print(f"    {path}  {meaning}", file=page)
     if as_json:
         print(json.dumps({**document, "run": str(result.run_dir)}))
+
+
+def _page(*, as_json: bool) -> TextIO:
+    return sys.stderr if as_json else sys.stdout
+
+
+def _launch(request: RunRequest, reporter: TerminalReporter) -> LaunchResult:
+    job, trace, output = request.job, request.output.trace, request.output
+    if isinstance(job, ElasticRequest):
+        from hvdtune.workflows.elastic.launch import launch_elastic
+
+        return launch_elastic(job, trace, output, reporter)
+    assert isinstance(job, JobRequest)
+    if job.restart is not None:
+        from hvdtune.workflows.restart import launch_target
+
+        return launch_target(job, job.restart, output, reporter)
+    from hvdtune.workflows.launch import launch
+
+    return launch(job, trace, output, reporter)
+
+
+def _tune(request: RunRequest, reporter: TerminalReporter) -> StudyResult | LaunchResult:
+    job, study = request.job, request.measurement
+    trace, output = request.output.trace, request.output
+    assert isinstance(study, StudyRequest)
+    if isinstance(job, ElasticRequest):
+        if study.in_background:
+            from hvdtune.workflows.elastic.autotune import autotune_elastic
+
+            return autotune_elastic(job, study, trace, output, reporter)
+        from hvdtune.workflows.elastic.study import tune_elastic
+
+        return tune_elastic(job, study, trace, output, reporter)
+    assert isinstance(job, JobRequest)
+    if job.restart is not None:
+        from hvdtune.workflows.restart import tune_by_restarting
+
+        return tune_by_restarting(job, study, job.restart, output, reporter)
+    if study.in_background:
+        from hvdtune.workflows.autotune import autotune
+
+        return autotune(job, study, trace, output, reporter)
+    from hvdtune.workflows.two_scopes import tune
+
+    return tune(job, study, trace, output, reporter)
+
+
+def _compare(request: RunRequest, reporter: TerminalReporter) -> ComparisonResult:
+    from hvdtune.workflows.comparison import compare, compare_by_restarting
+
+    job, comparison = request.job, request.measurement
+    assert isinstance(job, JobRequest) and isinstance(comparison, ComparisonRequest)
+    if job.restart is not None:
+        return compare_by_restarting(job, comparison, job.restart, request.output, reporter)
+    return compare(job, comparison, request.output.trace, request.output, reporter)
+
+
+def _run_by_mpi(request: RunRequest, reporter: TerminalReporter) -> NoReturn:
+    from hvdtune.workflows.launch import run_by_mpi
+
+    assert isinstance(request.job, MpiRequest)
+    run_by_mpi(request.job, reporter, verbose=request.output.verbose)

@@ -1,8 +1,9 @@
-"""Which words of `hvdtune run` are hvdtune's own and which belong to the script. Pure."""
+"""Separate the words of `hvdtune run` into its own options and the script's. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 
 from hvdtune.errors import UsageError
 from hvdtune.launcher.plan import is_script
@@ -12,19 +13,19 @@ def split_command(
     words: Sequence[str],
     options: Mapping[str, int],
     behind: Mapping[str, int] | None = None,
-    abbreviated: Iterable[str] = (),
+    abbreviated: Mapping[str, str] = MappingProxyType({}),
 ) -> tuple[list[str], list[str]]:
-    """The words that are hvdtune's options with their values, and the command.
+    """Return hvdtune's options with their values, and the command.
 
     Before the command every option is ours, known or not. After a script (`*.py`) those of `behind`
     are ours and the others the script's; after any other command word nothing is ours. `--` ends
     ours everywhere and is dropped. Raises UsageError when an option lacks its value.
 
     Args:
-        words: what follows `hvdtune run`.
-        options: every spelling of our options, and how many values it takes.
+        words: the words after `hvdtune run`.
+        options: every spelling of our options, with its number of values.
         behind: those of them that may stand behind a script; all by default.
-        abbreviated: those that may be abbreviated before the command.
+        abbreviated: spellings that may be abbreviated before the command, with their meaning.
     """
     behind = options if behind is None else behind
     ours: list[str] = []
@@ -47,7 +48,7 @@ def split_command(
 def part_options(
     words: Sequence[str], options: Mapping[str, int], others: Mapping[str, int]
 ) -> tuple[list[str], list[str]]:
-    """Words without a command in two: what belongs to `others`, and the rest, known or not.
+    """Split words without a command into those not of `others`, known or not, and `others`.
 
     Raises UsageError when an option lacks its value.
     """
@@ -64,13 +65,13 @@ def part_options(
     return ours, theirs
 
 
-def _in_full(word: str, options: Mapping[str, int], abbreviated: Iterable[str]) -> str:
-    """Complete an abbreviated option. Raises UsageError if several options begin like it."""
+def _in_full(word: str, options: Mapping[str, int], abbreviated: Mapping[str, str]) -> str:
+    """Complete an abbreviated option. Raises UsageError if several meanings begin like it."""
     name, equals, value = word.partition("=")
     if name in options or not name.startswith("--"):
         return word
     found = sorted(spelling for spelling in abbreviated if spelling.startswith(name))
-    if len(found) > 1:
+    if len({abbreviated[spelling] for spelling in found}) > 1:
         raise UsageError(f"option {name} is ambiguous: it may mean {', '.join(found)}")
     return found[0] + equals + value if found else word
 
@@ -83,7 +84,7 @@ def _take(rest: list[str], count: int) -> list[str]:
 
 
 def _known_words(word: str, options: Mapping[str, int]) -> int:
-    """How many words the option at `word` spans; 0 if it is none of ours."""
+    """Return the number of words of the option at `word`; 0 if it is not ours."""
     if word in options:
         return 1 + options[word]
     name, equals, _ = word.partition("=")

@@ -8,30 +8,25 @@ from typing import Final
 
 import click
 
-from hvdtune.cli.options import RunCommand, RunOptions
-from hvdtune.cli.parameters import WholeNumber, option, required
+from hvdtune.cli.options import AutotuneOptions, RestartOptions, RunOptions, StudyOptions
+from hvdtune.cli.parameters import RowOption, WholeNumber, option, required, rows_of
+from hvdtune.cli.run_command import RunCommand
 
-# The options of run that only a search needs, and --profile, which is --a here.
-_OF_A_SEARCH: Final = frozenset(
-    {
-        "trials", "knobs", "profile", "check_build", "space", "objective", "sampler", "step_budget",
-        "train_steps", "storage", "study_name", "keep_timelines", "no_drift", "probe_share",
-        "ignore_earlier",
-    }
-)  # fmt: skip
-
-
-_OF_RESTARTS: Final = frozenset({"mode", "adapter", "vary", "metric_regex", "launch_time"})
+# The options of run for a search only, and --profile, which is --a here.
+OF_A_SEARCH: Final = frozenset({
+    "profile", "check_build", *rows_of(StudyOptions), *rows_of(AutotuneOptions),
+}) - {"time_budget", "seed"}  # fmt: skip
+_OF_RESTARTS: Final = frozenset(rows_of(RestartOptions))
 
 
 @dataclass(frozen=True, kw_only=True)
 class CompareOptions(RunOptions):
-    """The options that all of them take."""
+    """The options shared by `verify`, `aa` and `compare`."""
 
     pairs: int | None = option(
         type=WholeNumber(6),
-        help="Number of pairs to measure. [default: as many as it takes to prove a gain of 1 %, "
-        "20 to 120; for aa 20]",
+        help="Number of pairs to measure. [default: enough to prove a gain of 1 %, 20 to 120; for "
+        "aa 20]",
     )
 
 
@@ -43,16 +38,15 @@ class VerifyOptions(CompareOptions):
     exit code is 0 if B is faster, 3 if it is not or if the gain is too small to tell from noise,
     and 4 if the measurements are too noisy to tell.
 
-    A setting is a profile, the verdict.json of a study, whose candidate is then taken, or a YAML
-    file of 'knob: value' lines. Options that name knobs hold for A and B where the files do not
-    name them.
+    A setting is a profile, the verdict.json of a study (its candidate is used), or a YAML file of
+    'knob: value' lines. Options for knobs apply to A and B unless the files set these knobs.
 
     \b
     hvdtune verify --b profile.yaml -np 2 train.py
     hvdtune verify --a old.yaml --b new.yaml -H 127.0.0.1:2,127.0.0.2:2 train.py
     """
 
-    b: Path = required(click.Option, "--b", type=Path, metavar="FILE", help="Setting B.")
+    b: Path = required(RowOption, "--b", type=Path, metavar="FILE", help="Setting B.")
     a: Path | None = option(
         type=Path, metavar="FILE", help="Setting A. [default: the default setting]"
     )
@@ -60,7 +54,7 @@ class VerifyOptions(CompareOptions):
 
 @dataclass(frozen=True, kw_only=True)
 class AaOptions(CompareOptions):
-    """Measure the noise floor: the difference that a setting shows against itself.
+    """Measure the noise floor: the difference of a setting to itself.
 
     Measures pairs of one setting with itself in three launches of the script, then ends the
     script. The exit code is 0, or 4 if proving a gain of 1 % would take more pairs than a
@@ -75,10 +69,10 @@ class AaOptions(CompareOptions):
 class VariantOptions(CompareOptions):
     """Measure which of two versions of a script's code is faster, within one run of it.
 
-    The script says hvd.variant("NAME") or hvd.knob("NAME", [...]) where it has two ways. Its ranks
-    switch between them together, in short interleaved blocks of steps; then the script is ended.
-    The exit code is 0 if the version that is named is faster, 3 if it is not or if the gain is too
-    small to tell from noise, and 4 if the measurements are too noisy to tell.
+    The script calls hvd.variant("NAME") or hvd.knob("NAME", [...]) to choose a version. Its ranks
+    switch between the versions together, in short interleaved blocks of steps; then hvdtune ends
+    the script. The exit code is 0 if the named version is faster, 3 if it is not or if the gain is
+    too small to tell from noise, and 4 if the measurements are too noisy to tell.
 
     \b
     hvdtune compare -np 2 train.py --variant fused_adam
@@ -86,8 +80,9 @@ class VariantOptions(CompareOptions):
     """
 
     variant: str = required(
-        click.Option,
+        RowOption,
         "--variant",
+        behind=True,
         metavar="NAME[=VALUE]",
         help="Variant or knob of the script, and the value to compare with the one in use.",
     )
@@ -96,30 +91,17 @@ class VariantOptions(CompareOptions):
 class CompareCommand(RunCommand):
     """Leaves out the options of a search and lists the settings to compare first."""
 
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        params = [option for option in super().get_params(ctx) if not is_of_a_search(option.name)]
-        return sorted(params, key=lambda option: option.name not in ("a", "b", "variant", "pairs"))
-
-
-class AaCommand(CompareCommand):
-    """Leaves out the time budget as well, because `aa` has nothing to plan."""
+    def __init__(
+        self, name: str, options: type[CompareOptions], left_out: frozenset[str] = frozenset()
+    ) -> None:
+        super().__init__(name, options, OF_A_SEARCH | left_out)
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        return [option for option in super().get_params(ctx) if option.name != "time_budget"]
-
-
-class VariantCommand(CompareCommand):
-    """Leaves out what starts the script for each measurement, as the code changes in a live run."""
-
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        return [option for option in super().get_params(ctx) if option.name not in _OF_RESTARTS]
-
-
-def is_of_a_search(name: str | None) -> bool:
-    """Whether only a search needs the option."""
-    return name is not None and (name in _OF_A_SEARCH or name.startswith("autotune"))
+        first = ("a", "b", "variant", "pairs")
+        return sorted(super().get_params(ctx), key=lambda option: option.name not in first)
 
 
 verify = CompareCommand("verify", VerifyOptions)
-aa = AaCommand("aa", AaOptions)
-compare = VariantCommand("compare", VariantOptions)
+# `aa` has nothing to plan, and the code of `compare` changes in a live run.
+aa = CompareCommand("aa", AaOptions, frozenset({"time_budget"}))
+compare = CompareCommand("compare", VariantOptions, _OF_RESTARTS)

@@ -5,26 +5,28 @@ from collections import Counter
 
 import pytest
 
-from hvdtune.cli import resolve as resolving
+from hvdtune.cli import placement
 from hvdtune.cli.app import app
-from hvdtune.cli.resolve import resolve
+from hvdtune.cli.placement import choose_hosts
+from hvdtune.cli.request import job_of, rank_variables
 from hvdtune.errors import UsageError
 
 _TWO = {"SLURM_JOB_NODELIST": "127.0.0.[2-3]", "SLURM_TASKS_PER_NODE": "2(x2)"}
 _ASKED = _TWO | {"SLURM_NTASKS": "4"}
 _ONE = _ASKED | {"SLURM_JOB_NODELIST": "a", "SLURM_TASKS_PER_NODE": "4"}
 _SAID = (
-    "the hosts are those of SLURM_JOB_NODELIST, 127.0.0.2:2,127.0.0.3:2; -H localhost:N keeps to "
-    "this one"
+    "using the hosts of SLURM_JOB_NODELIST, 127.0.0.2:2,127.0.0.3:2; -H localhost:N stays on this "
+    "host"
 )
 
 
 def resolved(monkeypatch, environ, *words, programs=("ssh", "python")):
-    monkeypatch.setattr(resolving, "own_environ", lambda: environ)
+    monkeypatch.setattr(placement, "own_environ", lambda: environ)
     monkeypatch.setattr(shutil, "which", lambda name: name if name in programs else None)
     options = app(["run", *words, "--", "python", "-c", ""], standalone_mode=False)
-    request = resolve(options)
-    return [slot.host for slot in request.job.plan.slots], request.notices
+    place = choose_hosts(options.placement)
+    job = job_of(options, place, rank_variables(options))
+    return [slot.host for slot in job.plan.slots], place.notice
 
 
 @pytest.mark.parametrize(
@@ -39,7 +41,7 @@ def resolved(monkeypatch, environ, *words, programs=("ssh", "python")):
 def test_the_ranks_are_on_the_hosts_of_the_allocation_and_a_line_says_so(
     monkeypatch, environ, words, hosts
 ):
-    assert resolved(monkeypatch, environ, *words) == (hosts, (_SAID,))
+    assert resolved(monkeypatch, environ, *words) == (hosts, _SAID)
 
 
 @pytest.mark.parametrize(
@@ -89,14 +91,14 @@ def test_more_ranks_than_such_slots_are_refused(monkeypatch, words, said):
     ids=["no-allocation", "named", "a-task", "no-other-host", "no-other-task"],
 )
 def test_otherwise_they_are_where_they_were(monkeypatch, environ, words, hosts):
-    assert resolved(monkeypatch, environ, *words) == (hosts, ())
+    assert resolved(monkeypatch, environ, *words) == (hosts, "")
 
 
 def test_one_rank_on_the_only_host_of_several_tasks_is_told_of_them(monkeypatch):
-    hosts, notices = resolved(monkeypatch, _ONE)
+    hosts, notice = resolved(monkeypatch, _ONE)
     assert hosts == ["localhost"]
-    assert notices == (
-        "one rank starts, though the allocation of a has 4 tasks: -np 4 starts as many",
+    assert notice == (
+        "starting 1 rank, but the allocation of a has 4 tasks; use -np 4 to start one rank per task"
     )
 
 
@@ -118,4 +120,4 @@ def test_an_allocation_that_cannot_be_read_is_refused_unless_hosts_are_named(
 
 
 def test_without_ssh_other_hosts_cannot_be_reached(monkeypatch):
-    assert resolved(monkeypatch, _ASKED, "-np", "2", programs=["python"]) == (["localhost"] * 2, ())
+    assert resolved(monkeypatch, _ASKED, "-np", "2", programs=["python"]) == (["localhost"] * 2, "")

@@ -56,9 +56,13 @@ def script(tmp_path, monkeypatch):
         (
             "run --timeline-filename t --timeline-steps 9:5 train.py",
             2,
-            "--timeline-steps 9:5 has no",
+            "'--timeline-steps': '9:5' has no",
         ),
-        ("run --timeline-filename t --timeline-steps= train.py", 2, "--timeline-steps is empty"),
+        (
+            "run --timeline-filename t --timeline-steps= train.py",
+            2,
+            "'--timeline-steps': it is empty",
+        ),
         ("timeline record 1 --steps 5 --seconds 5", 2, "give --steps or --seconds, not both"),
         ("timeline view", 2, "Missing argument 'PATH"),
         ("timeline view --no-browser absent.json", 2, "absent.json"),

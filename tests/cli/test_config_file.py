@@ -5,8 +5,7 @@ import pytest
 
 from hvdtune.cli import app
 from hvdtune.cli.config_file import KEYS
-from hvdtune.cli.normalize import controller
-from hvdtune.core.config.environment import Config
+from hvdtune.cli.parameters import values_of
 from hvdtune.errors import UsageError
 
 _COMPLETE = """
@@ -96,26 +95,26 @@ _VALUES = {
 def test_each_of_horovods_keys_sets_its_option_unless_the_command_line_does(
     parse, arguments, named
 ):
-    options = parse(_COMPLETE, *arguments)
+    options = values_of(parse(_COMPLETE, *arguments))
     assert len(KEYS) == len(_VALUES)
-    assert {name: getattr(options, name) for name in KEYS.values()} == _VALUES | named
+    assert {name: options[name] for name in KEYS.values()} == _VALUES | named
 
 
 @pytest.mark.parametrize(
-    ("arguments", "who"), [((), "mpi"), (("--gloo",), "hvdtune"), (("--mpi",), "mpi")]
+    ("arguments", "by_mpi"), [((), True), (("--gloo",), False), (("--mpi",), True)]
 )
-def test_a_flag_comes_before_the_files_controller(parse, arguments, who):
-    options = parse("controller: mpi\n", *arguments)
-    assert controller(options, Config(controller="hvdtune")) == who
+def test_a_flag_comes_before_the_files_controller(monkeypatch, parse, arguments, by_mpi):
+    monkeypatch.setenv("HVDTUNE_CONTROLLER", "hvdtune")
+    assert parse("controller: mpi\n", *arguments).mpi.mpi == by_mpi
 
 
 def test_a_file_may_begin_with_a_byte_order_mark(parse):
-    assert parse("\ufeffparams:\n  cycle_time_ms: 3\n").cycle_time_ms == 3
+    assert parse("\ufeffparams:\n  cycle_time_ms: 3\n").knobs.cycle_time_ms == 3
 
 
 @pytest.mark.parametrize("text", ["", "# nothing\n", "params:\n", "params: {cycle_time_ms: }\n"])
 def test_a_file_may_leave_out_everything(parse, text):
-    assert parse(text).cycle_time_ms is None
+    assert parse(text).knobs.cycle_time_ms is None
 
 
 @pytest.mark.parametrize(

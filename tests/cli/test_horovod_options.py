@@ -9,20 +9,15 @@ import click
 import pytest
 
 from hvdtune.cli import app
-from hvdtune.cli.horovod_options import horovod_rows
-from hvdtune.cli.normalize import controller, normalize, notices
+from hvdtune.cli.checks import check
 from hvdtune.cli.options import RunOptions
-from hvdtune.cli.resolve import (
-    job_options,
-    place_ranks,
-    rank_variables,
-    setting_request,
-    trace_request,
-)
-from hvdtune.core.config.environment import Config
+from hvdtune.cli.parameters import values_of
+from hvdtune.cli.request import job_options, notices, output_of, rank_variables, setting_of
+from hvdtune.cli.run_command import horovod_rows
 from hvdtune.errors import UsageError
 from hvdtune.horovod.vocabulary import Refused
 from hvdtune.launcher.hosts import Host
+from hvdtune.launcher.plan import plan_slots
 
 # horovodrun 0.28.1: the words, and a field of the options with what it then is.
 _ACCEPTED = [
@@ -109,18 +104,24 @@ def parse(*arguments):
     return app.parse(["run", *arguments, "train.py"])
 
 
+def options_of(slots, *arguments):
+    options = parse(*arguments)
+    return job_options(options, slots, rank_variables(options))
+
+
 @pytest.mark.parametrize(("text", "field", "value"), _ACCEPTED)
 def test_an_option_is_accepted_as_horovodrun_takes_it(text, field, value):
-    options = normalize(parse(*words(text)))
+    options = parse(*words(text))
+    check(options)
     assert isinstance(options, RunOptions)
-    assert getattr(options, field) == value
+    assert values_of(options)[field] == value
     assert options.command == ["train.py"]
 
 
 @pytest.mark.parametrize(("text", "why"), _REFUSED.items())
 def test_what_comes_later_is_refused_in_one_sentence(text, why):
     with pytest.raises(UsageError, match=rf"^--[\w-]+: .*{why}.*; this is hvdtune \d") as raised:
-        normalize(parse(*words(text)))
+        check(parse(*words(text)))
     assert raised.value.exit_code == 2
 
 
@@ -172,14 +173,14 @@ def test_options_become_variables_of_the_ranks(arguments, variables):
     ],
 )
 def test_ranks_tell_more_where_that_is_asked_for(monkeypatch, arguments, environ, level):
-    monkeypatch.setattr("hvdtune.cli.resolve.own_environ", lambda: environ)
+    monkeypatch.setattr("hvdtune.cli.request.own_environ", lambda: environ)
     told = rank_variables(parse(*arguments.split()))
     assert told.get("HVDTUNE_LOG_LEVEL") == level
 
 
 def test_options_become_knobs():
     options = parse("--hierarchical-allgather", "--no-torus-allreduce", "--fusion-threshold-mb=1")
-    assert setting_request(options).core_setting() == {
+    assert setting_of(options.knobs).core_setting() == {
         "fusion_threshold_bytes": 1 << 20,
         "hierarchical_allgather": True,
         "torus_allreduce": False,
@@ -189,8 +190,8 @@ def test_options_become_knobs():
 @pytest.mark.parametrize(("arguments", "seconds"), [("", 11.0), ("--start-timeout 7", 7.0)])
 def test_the_option_for_the_start_comes_before_the_variable(monkeypatch, arguments, seconds):
     monkeypatch.setenv("HOROVOD_GLOO_TIMEOUT_SECONDS", "11")
-    slots = place_ranks(parse(), (Host("localhost", 1),))
-    assert job_options(parse(*arguments.split()), slots).start_timeout_s == seconds
+    slots = plan_slots((Host("localhost", 1),), 1)
+    assert options_of(slots, *arguments.split()).start_timeout_s == seconds
 
 
 @pytest.mark.parametrize(
@@ -203,7 +204,7 @@ def test_the_option_for_the_start_comes_before_the_variable(monkeypatch, argumen
 )
 def test_who_names_the_timeline(monkeypatch, arguments, file):
     monkeypatch.setenv("HOROVOD_TIMELINE", "environment.json")
-    assert normalize(parse(*arguments.split())).timeline_filename == file
+    assert parse(*arguments.split()).timeline.timeline_filename == file
 
 
 @pytest.mark.parametrize(
@@ -213,20 +214,21 @@ def test_who_names_the_timeline(monkeypatch, arguments, file):
 def test_horovods_variable_asks_for_horovods_format(monkeypatch, arguments, horovod):
     monkeypatch.setenv("HOROVOD_TIMELINE", "environment.json")
     monkeypatch.setenv("HOROVOD_TIMELINE_MARK_CYCLES", "1")
-    request = trace_request(normalize(parse(*arguments.split())))
+    options = parse(*arguments.split())
+    request = output_of(options.output, options.timeline).trace
     assert (request.horovod, request.mark_cycles) == (horovod, True)
 
 
 def test_the_launcher_refuses_too_few_cores_before_a_rank_starts():
-    slots = place_ranks(parse(), (Host("localhost", 2),))
+    slots = plan_slots((Host("localhost", 2),), 2)
     with pytest.raises(UsageError, match="names 1 of the 2 cores"):
-        job_options(parse("--thread-affinity", str(min(os.sched_getaffinity(0)))), slots)
+        options_of(slots, "--thread-affinity", str(min(os.sched_getaffinity(0))))
 
 
 def test_the_launcher_refuses_cores_that_its_host_does_not_have():
     cores = f"{min(os.sched_getaffinity(0))},9999"
     with pytest.raises(UsageError, match=f"^--thread-affinity {cores}: core 9999 is not one that"):
-        job_options(parse("--thread-affinity", cores), place_ranks(parse(), (Host("::1", 2),)))
+        options_of(plan_slots((Host("::1", 2),), 2), "--thread-affinity", cores)
 
 
 @pytest.mark.parametrize("variable", ["HVDTUNE_THREAD_AFFINITY", "HOROVOD_THREAD_AFFINITY"])
@@ -236,7 +238,7 @@ def test_the_launcher_refuses_cores_of_a_variable_that_its_host_does_not_have(
     cores = f"{min(os.sched_getaffinity(0))},9999"
     monkeypatch.setenv(variable, cores)
     with pytest.raises(UsageError, match=f"^{variable}={cores}: core 9999 is not one that"):
-        job_options(parse(), place_ranks(parse(), (Host("::1", 2),)))
+        options_of(plan_slots((Host("::1", 2),), 2))
 
 
 @pytest.mark.parametrize("text", ["foo", "0,", "-1"])
@@ -255,7 +257,7 @@ def test_what_lists_no_cores_is_refused_by_the_options_name(text):
         ("--autotune --autotune-log-file a.csv", []),
         ("--autotune --autotune-warmup-samples 3", ["--autotune-warmup-samples has no effect"]),
         ("--autotune-warmup-samples 3", []),
-        ("--network-interfaces lo,eth1", ["of the network interfaces the first is used: lo"]),
+        ("--network-interfaces lo,eth1", ["only the first network interface is used: lo"]),
         ("--disable-cache -p 22 --log-with-timestamp --timeline-mark-cycles", []),
     ],
 )
@@ -279,7 +281,7 @@ def test_where_silence_would_mislead_one_line_is_said(arguments, said):
 )
 def test_options_that_contradict_each_other_are_refused(arguments, fault):
     with pytest.raises(UsageError, match=fault):
-        normalize(parse(*arguments.split()))
+        check(parse(*arguments.split()))
 
 
 @pytest.mark.parametrize(
@@ -293,16 +295,17 @@ def test_values_that_cannot_be_are_refused(arguments):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "configured", "who"),
+    ("arguments", "configured", "by_mpi"),
     [
-        ("", "auto", "hvdtune"),
-        ("", "mpi", "mpi"),
-        ("--gloo", "mpi", "hvdtune"),
-        ("--mpi", "hvdtune", "mpi"),
+        ("", "auto", False),
+        ("", "mpi", True),
+        ("--gloo", "mpi", False),
+        ("--mpi", "hvdtune", True),
     ],
 )
-def test_who_starts_the_ranks(arguments, configured, who):
-    assert controller(parse(*arguments.split()), Config(controller=configured)) == who
+def test_who_starts_the_ranks(monkeypatch, arguments, configured, by_mpi):
+    monkeypatch.setenv("HVDTUNE_CONTROLLER", configured)
+    assert parse(*arguments.split()).mpi.mpi == by_mpi
 
 
 @pytest.mark.parametrize("option", ["-v", "-p", "-i", "--log-level", "--version", "--autotune"])
@@ -310,7 +313,7 @@ def test_behind_the_script_horovodruns_further_options_are_the_scripts(option):
     arguments = ["run", "train.py", option, "3", "-np", "2"]
     options = app.parse(arguments)
     assert options.command == ["train.py", option, "3"]
-    assert options.num_proc == 2
+    assert options.placement.num_proc == 2
 
 
 _HOROVODRUN = "import sys; from hvdtune.cli.app import horovodrun; horovodrun()"

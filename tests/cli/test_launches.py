@@ -5,8 +5,9 @@ from dataclasses import replace
 
 import pytest
 
-from hvdtune.cli.options import RunOptions
-from hvdtune.cli.resolve import resolve
+from hvdtune.cli import app
+from hvdtune.cli.placement import choose_hosts
+from hvdtune.cli.request import job_of, measurement_of, rank_variables
 from hvdtune.tuner.measure.progress import Reporter, WallClock
 from hvdtune.tuner.measure.restart_run import ByRestarting, RestartRun
 from hvdtune.tuner.space.tune_options import BY_RESTARTING
@@ -33,10 +34,12 @@ def measure_pair(tmp_path, monkeypatch):
     """Measures a changed setting against the reference; returns run, pair and each launch's log."""
     monkeypatch.chdir(tmp_path)
 
-    def measure(changed, **options):
-        asked = resolve(RunOptions(command=["train.py"], mode="restart", **options))
-        names = (asked.study.knobs or "").split(",") if asked.study.knobs else ()
-        prepared = find_target(asked.job, asked.restart, knobs=names)
+    def measure(changed, *words):
+        options = app.parse(["run", "--mode", "restart", *words, "train.py"])
+        job = job_of(options, choose_hosts(options.placement), rank_variables(options))
+        knobs = measurement_of(options).knobs
+        names = knobs.split(",") if knobs else ()
+        prepared = find_target(job, job.restart, knobs=names)
         clock, chosen = (
             WallClock(),
             replace(BY_RESTARTING, trials=1, time_budget_s=600, block_s=0.05),
@@ -68,7 +71,7 @@ def test_ranks_take_in_restart_knobs_and_report_their_steps(measure_pair, script
         "while True:\n    time.sleep(0.001)\n    step()\n"
     )
     changed = {"cache_capacity": 512, "transport": "tcp"}
-    _, run, times, told = measure_pair(changed, num_proc=2, knobs="cache_capacity,transport")
+    _, run, times, told = measure_pair(changed, "-np", "2", "--knobs", "cache_capacity,transport")
     assert run.measured_by == "the optimizer steps of the ranks"
     assert times.order == "BA"
     assert times.setting_step_s > 0.001
@@ -83,7 +86,7 @@ def test_ranks_take_in_restart_knobs_and_report_their_steps(measure_pair, script
 def test_an_unmodified_ddp_script_is_clocked_and_given_other_buckets(measure_pair, tmp_path):
     (tmp_path / "train.py").write_text(_DDP)
     changed = {"ddp_bucket_cap_mb": 4.0, "ddp_gradient_as_bucket_view": True}
-    prepared, run, times, told = measure_pair(changed, adapter="ddp")
+    prepared, run, times, told = measure_pair(changed, "--adapter", "ddp")
     assert prepared.reference["ddp_bucket_cap_mb"] == 50
     assert run.measured_by == "the steps of torch's optimizer"
     assert math.isfinite(times.log_ratio)

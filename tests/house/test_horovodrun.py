@@ -8,8 +8,7 @@ import yaml
 
 from hvdtune.cli.app import app
 from hvdtune.cli.config_file import KEYS
-from hvdtune.cli.horovod_options import horovod_rows
-from hvdtune.cli.options import OF_HOROVOD
+from hvdtune.cli.run_command import horovod_rows
 from hvdtune.horovod.vocabulary import VARIABLES, Idle, Refused, Sets
 from tests.kit.horovod_build import BUILD_TIME
 
@@ -24,7 +23,7 @@ def spelled(name):
 
 
 def test_every_option_and_variable_has_its_row_and_no_row_is_of_another():
-    options = {spelled(name) for name in OF_HOROVOD}
+    options = {spelled(name) for name in horovod_rows()}
     assert {*ROWS} == options | {f"`{row.variable}`" for row in VARIABLES}
 
 

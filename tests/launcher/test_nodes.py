@@ -14,7 +14,7 @@ import pytest
 
 from hvdtune import __version__
 from hvdtune.cli.app import app
-from hvdtune.cli.run import asked_alike
+from hvdtune.cli.cluster.nodes import asked_alike
 from hvdtune.core.config.environment import Config, crowded_place, node_meeting
 from hvdtune.core.job import proof
 from hvdtune.core.job.records import RecordChannel, RecordTags
@@ -533,7 +533,7 @@ def test_the_first_launches_on_all_of_them(nodes, key):
         "[1]<stdout>:rank 1 of 3 local 1 on 127.0.0.2 with GPU 5",
         "[2]<stdout>:rank 2 of 3 local 0 on 127.0.0.3 with GPU 6",
     ]
-    assert "one of 2 nodes that srun has started: 127.0.0.2:2,127.0.0.3:2" in error
+    assert "srun started hvdtune on 2 nodes: 127.0.0.2:2,127.0.0.3:2" in error
 
 
 @pytest.mark.parametrize(

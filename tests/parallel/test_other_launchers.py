@@ -310,7 +310,7 @@ def test_one_hvdtune_run_on_each_of_three_nodes(three_nodes, processes, train):
     check(said_in(done.stdout), [2, 2, 2])
     lines = [line for line in done.stdout.splitlines() if "said" in line]
     assert sorted(line[:3] for line in lines) == [f"[{rank}]" for rank in range(6)]
-    assert "one of 3 nodes that srun has started: host-0:2," in done.stderr
+    assert "srun started hvdtune on 3 nodes: host-0:2," in done.stderr
 
 
 @pytest.mark.slow  # starts the daemons of Slurm

@@ -50,7 +50,7 @@ def test_one_launcher_on_each_of_three_nodes_needs_no_ssh(tmp_path):
         said = submitted(cluster, tmp_path, "--per-node", "--nodes", "3")
     places = [(rank, rank % 2, 6) for rank in range(6)]
     assert f"said {places} ['--note', " in said, said
-    assert "one of 3 nodes that srun has started: host-0:2,host-1:2,host-2:2" in said
+    assert "srun started hvdtune on 3 nodes: host-0:2,host-1:2,host-2:2" in said
 
 
 def submitted(cluster, tmp_path, *more):

@@ -2,8 +2,9 @@
 
 from types import MappingProxyType
 
-from hvdtune.cli.options import RunOptions
-from hvdtune.cli.resolve import resolve
+from hvdtune.cli import app
+from hvdtune.cli.placement import choose_hosts
+from hvdtune.cli.request import job_of, measurement_of
 from hvdtune.core.config.knobs import default_setting, load_knobs
 from hvdtune.tuner.space.search_space import ALL_SCOPES
 from hvdtune.tuner.space.targets import narrowed, target_of, with_native
@@ -22,10 +23,10 @@ def found_target():
 
 
 def second_space(changed):
-    asked = resolve(
-        RunOptions(command=["true"], trials=4, time_budget=60.0, launch_time=0.5, knobs=KNOBS)
-    )
-    options = options_of_second(asked.job, asked.study, found_target(), DDP, changed)
+    words = ["--trials", "4", "--time-budget", "60", "--launch-time", "0.5", "--knobs", KNOBS]
+    asked = app.parse(["run", "-np", "1", *words, "true"])
+    job, study = job_of(asked, choose_hosts(asked.placement), {}), measurement_of(asked)
+    options = options_of_second(job, study, found_target(), DDP, changed)
     assert (options.trials, options.time_budget_s, options.block_s) == (4, 60.0, 0.5)
     found = found_target()
     return options.space(found.target.knobs, found.reference, 1, ALL_SCOPES)

@@ -6,19 +6,19 @@ from dataclasses import dataclass
 
 import click
 
-from hvdtune.cli.options import RunCommand, RunOptions, parse_duration
+from hvdtune.cli.options import RunOptions, parse_duration
 from hvdtune.cli.parameters import WholeNumber, option
-from hvdtune.cli.verify_options import is_of_a_search
+from hvdtune.cli.run_command import RunCommand
+from hvdtune.cli.verify_options import OF_A_SEARCH
 
 
 @dataclass(frozen=True, kw_only=True)
 class ChaosOptions(RunOptions):
-    """Run an elastic job while its ranks are killed and stopped, and say what that cost.
+    """Run an elastic job, kill and stop its ranks, and report the cost.
 
-    A rank of the script's training is struck while it trains with others. It returns after a
-    second, unless --blacklist-cooldown-range says otherwise. At the end an account tells how many
-    resets there were, what each of their phases took, and how much of the speed was left. The exit
-    code is the job's.
+    Only ranks that train with others are killed or stopped. A killed rank returns after a second,
+    unless --blacklist-cooldown-range is given. The final report contains the number of resets, the
+    time of each of their phases and the remaining speed. The exit code is the job's.
 
     \b
     hvdtune chaos --kill-every 30s -np 4 train.py
@@ -26,22 +26,26 @@ class ChaosOptions(RunOptions):
     """
 
     kill_every: float | None = option(
-        type=parse_duration, metavar="TIME", help="Kill a rank so often, as in 30s."
+        type=parse_duration,
+        metavar="TIME",
+        behind=True,
+        help="Time between two kills of a rank, as in 30s.",
     )
     stop_every: float | None = option(
         type=parse_duration,
         metavar="TIME",
-        help="Stop a rank of this machine (SIGSTOP) so often, as in 45s.",
+        behind=True,
+        help="Time between two stops (SIGSTOP) of a rank of this machine, as in 45s.",
     )
     seed: int = option(type=WholeNumber(0), default=0, help="Seed of the choice of ranks.")
 
 
 class ChaosCommand(RunCommand):
-    """Leaves out the options of a search and lists the faults first."""
+    """Lists the faults first."""
 
     def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        params = [option for option in super().get_params(ctx) if not is_of_a_search(option.name)]
-        return sorted(params, key=lambda option: option.name not in ("kill_every", "stop_every"))
+        first = ("kill_every", "stop_every")
+        return sorted(super().get_params(ctx), key=lambda option: option.name not in first)
 
 
-chaos = ChaosCommand("chaos", ChaosOptions)
+chaos = ChaosCommand("chaos", ChaosOptions, OF_A_SEARCH)

@@ -1,29 +1,32 @@
-"""`hvdtune run --min-np ...`: the options of an elastic job, and what it does not go with."""
+"""The elastic job of `hvdtune run --min-np ...`, and the options that it excludes."""
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Final
 
 from hvdtune.cli.cluster.chaos import ChaosOptions
-from hvdtune.cli.options import RunOptions
+from hvdtune.cli.parameters import values_of
 from hvdtune.cli.verify_options import CompareOptions
 from hvdtune.errors import UsageError
 from hvdtune.launcher.elastic.chaos import ChaosPlan
 from hvdtune.launcher.elastic.slots import Cooldown
-from hvdtune.launcher.hosts import Host
 from hvdtune.launcher.plan import build_command
 from hvdtune.workflows.requests import ElasticRequest, SettingRequest
 
+if TYPE_CHECKING:
+    from hvdtune.cli.options import ElasticOptions, RunOptions
+    from hvdtune.cli.placement import ChosenHosts
+
 _NEED_ELASTIC: Final = {
     "max_num_proc": "--max-np",
-    "elastic_timeout": "--elastic-timeout",
     "reset_limit": "--reset-limit",
     "blacklist_cooldown_range": "--blacklist-cooldown-range",
     "resume": "--resume",
 }
-# Whoever is struck on purpose is not to blame.
+# A process that is killed on purpose is not at fault.
 _CHAOS_COOLDOWN: Final = Cooldown(1.0, 1.0)
-# Each takes the ranks of a job for fixed.
+# Each needs a job whose ranks do not change.
 NOT_ELASTIC: Final = {
     "mode": "--mode",
     "adapter": "--adapter",
@@ -35,89 +38,95 @@ NOT_ELASTIC: Final = {
 
 
 def is_elastic(options: RunOptions) -> bool:
-    """Whether ranks may come and go. Raises UsageError for options that only then mean something.
+    """Return whether ranks may come and go. Raises UsageError for options of elastic jobs only.
 
-    A timeout may come from HOROVOD_ELASTIC_TIMEOUT, and then asks for nothing.
+    --elastic-timeout may come from HOROVOD_ELASTIC_TIMEOUT, so it is accepted everywhere.
     """
+    elastic = options.elastic
     if isinstance(options, ChaosOptions):
         return True
-    if options.min_num_proc is not None or options.host_discovery_script is not None:
+    if elastic.min_num_proc is not None or elastic.host_discovery_script is not None:
         return True
     for name, option in _NEED_ELASTIC.items():
-        if getattr(options, name) not in (None, False) and name != "elastic_timeout":
+        if getattr(elastic, name) not in (None, False):
             raise UsageError(f"{option} needs --min-np or --host-discovery-script")
     return False
 
 
 def elastic_request(
-    options: RunOptions, hosts: tuple[Host, ...], values: SettingRequest, variables: dict[str, str]
+    options: RunOptions, place: ChosenHosts, values: SettingRequest, variables: Mapping[str, str]
 ) -> ElasticRequest:
-    """The elastic job that the options ask for, on these hosts or those that are discovered.
+    """Return the elastic job on the hosts of the placement, or on discovered ones.
 
-    Raises UsageError for what cannot be.
+    Raises UsageError for options that contradict each other.
     """
-    if isinstance(options, CompareOptions):
-        raise UsageError("settings are compared in a job of fixed size: leave out --min-np")
-    for name, option in NOT_ELASTIC.items():
-        if getattr(options, name):
-            raise UsageError(
-                f"{option} cannot be combined with --min-np or --host-discovery-script yet: it "
-                "needs a job whose ranks do not change"
-            )
-    if options.as_json and options.trials is None:
-        raise UsageError("--json needs --trials")
-    if "exposed_communication" in (options.objective or ()):
-        raise UsageError(
-            "--objective exposed_communication is read from a timeline for each trial, which a "
-            "study of an elastic job does not have"
-        )
-    if options.resume and options.output_dir is None:
-        raise UsageError("--resume needs -o: the folder of the job that is to be taken over")
-    script = options.host_discovery_script
-    if script is not None and (options.hosts is not None or options.hostfile is not None):
-        raise UsageError("give --host-discovery-script or hosts (-H, --hostfile), not both")
-    room = None if script is not None else sum(host.slots for host in hosts)
+    _check(options)
+    elastic, timeline = options.elastic, options.timeline
+    script, cooldown = elastic.host_discovery_script, elastic.blacklist_cooldown_range
+    room = None if script is not None else sum(host.slots for host in place.hosts)
     faults = _chaos_plan(options)
-    least = options.min_num_proc or (1 if faults else options.num_proc) or 1
-    # As with Horovod, -np is no limit to what a script discovers.
-    most = options.max_num_proc or (room and options.num_proc) or room
-    _check_sizes(options, least, room)
-    cooldown = options.blacklist_cooldown_range
-    if cooldown is not None and cooldown[0] > cooldown[1]:
-        raise UsageError(
-            f"--blacklist-cooldown-range {cooldown[0]} {cooldown[1]}: the first is more than the "
-            "most"
-        )
+    least = elastic.min_num_proc or (1 if faults else place.ranks) or 1
+    _check_sizes(elastic, place.ranks, least, room)
     return ElasticRequest(
         words=tuple(options.command),
         command=build_command(options.command),
-        hosts=hosts,
+        hosts=place.hosts,
         discovery_script=script,
-        slots_per_host=options.slots_per_host or 1,
+        slots_per_host=options.placement.slots_per_host or 1,
         min_ranks=least,
-        max_ranks=most,
-        elastic_timeout_s=options.elastic_timeout or 600.0,
-        reset_limit=options.reset_limit,
+        # As with Horovod, -np is no limit for a discovery script.
+        max_ranks=elastic.max_num_proc or (room and place.ranks) or room,
+        elastic_timeout_s=elastic.elastic_timeout or 600.0,
+        reset_limit=elastic.reset_limit,
         cooldown=Cooldown(*cooldown) if cooldown else _CHAOS_COOLDOWN if faults else None,
         chaos=faults,
         variables=variables,
         values=values,
-        ssh_port=options.ssh_port,
-        ssh_identity_file=options.ssh_identity_file,
-        resume=options.resume,
-        timeline_max_mb=options.timeline_max_mb or 0.0,
-        timeline_when_full=options.timeline_when_full or "",
-        timeline_steps=options.timeline_steps or "",
+        ssh_port=options.placement.ssh_port,
+        ssh_identity_file=options.placement.ssh_identity_file,
+        resume=elastic.resume,
+        timeline_max_mb=timeline.timeline_max_mb or 0.0,
+        timeline_when_full=timeline.timeline_when_full or "",
+        timeline_steps=timeline.timeline_steps or "",
     )
 
 
-def _check_sizes(options: RunOptions, least: int, room: int | None) -> None:
-    """Raises UsageError where the numbers of ranks contradict each other, or the hosts' slots."""
-    for option, number in (("--max-np", options.max_num_proc), ("-np", options.num_proc)):
+def _check(options: RunOptions) -> None:
+    """Raises UsageError for options that an elastic job excludes."""
+    if isinstance(options, CompareOptions):
+        raise UsageError("settings are compared in a job of fixed size: leave out --min-np")
+    values = values_of(options)
+    for name, option in NOT_ELASTIC.items():
+        if values[name]:
+            raise UsageError(
+                f"{option} cannot be combined with --min-np or --host-discovery-script yet: it "
+                "needs a job whose ranks do not change"
+            )
+    if "exposed_communication" in options.study.objective:
+        raise UsageError(
+            "--objective exposed_communication needs a timeline of each trial, which a study of an "
+            "elastic job does not record"
+        )
+    elastic, placement = options.elastic, options.placement
+    if elastic.resume and options.output.output_dir is None:
+        raise UsageError("--resume needs -o with the folder of the job")
+    if elastic.host_discovery_script is not None and (placement.hosts or placement.hostfile):
+        raise UsageError("give --host-discovery-script or hosts (-H, --hostfile), not both")
+    first, most = elastic.blacklist_cooldown_range or (0, 0)
+    if first > most:
+        raise UsageError(
+            f"--blacklist-cooldown-range {first} {most}: the first time exceeds the maximum"
+        )
+
+
+def _check_sizes(elastic: ElasticOptions, ranks: int | None, least: int, room: int | None) -> None:
+    """Raises UsageError if the numbers of ranks contradict each other, or the hosts' slots."""
+    most = elastic.max_num_proc
+    for option, number in (("--max-np", most), ("-np", ranks)):
         if number is not None and number < least:
             raise UsageError(f"--min-np {least} is more than {option} {number}")
-    if (options.num_proc or 0) > (options.max_num_proc or float("inf")):
-        raise UsageError(f"-np {options.num_proc} is more than --max-np {options.max_num_proc}")
+    if ranks is not None and most is not None and ranks > most:
+        raise UsageError(f"-np {ranks} is more than --max-np {most}")
     if room is not None and room < least:
         raise UsageError(f"--min-np {least} is more than the hosts' slots, {room}")
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,14 +10,7 @@ from typing import Any, Final
 import click
 
 from hvdtune.cli.messages import info
-from hvdtune.cli.options import (
-    RunOptions,
-    parse_duration,
-    parse_path,
-    parse_text,
-    run,
-    spellings,
-)
+from hvdtune.cli.options import RunOptions, parse_duration, parse_path, parse_text
 from hvdtune.cli.parameters import (
     Argument,
     CliCommand,
@@ -28,10 +20,11 @@ from hvdtune.cli.parameters import (
     parameters_of,
     required,
 )
+from hvdtune.cli.run_command import run, spellings
 from hvdtune.cli.split import part_options, split_command
 from hvdtune.errors import UsageError
 
-# Where ranks run, the scheduler says.
+# The scheduler decides these.
 _PLACES: Final = {
     "num_proc": "-np",
     "hosts": "-H",
@@ -41,16 +34,16 @@ _PLACES: Final = {
 
 
 def parse_time_limit(text: str) -> float:
-    """Seconds in `90m`, `1h30m` or, as schedulers write it, `36:30:00`.
+    """Return the seconds in `90m`, `1h30m` or, in the schedulers' form, `36:30:00`.
 
-    Raises BadParameter for a number without a unit, which schedulers and `hvdtune run` take for
-    different times, and for two with a colon, which LSF takes for other ones than Slurm and PBS.
+    Raises BadParameter for a number without a unit, whose unit differs between schedulers and
+    `hvdtune run`, and for two numbers with a colon, which LSF reads differently from Slurm and PBS.
     """
     given = text.strip()
     if given.isdigit() and int(given):
         raise click.BadParameter(
-            f"'{given}' has no unit: write {given}m for minutes, as Slurm and LSF take it, or "
-            f"{given}s for seconds, as PBS does"
+            f"'{given}' has no unit: write {given}m for minutes, the unit of Slurm and LSF, or "
+            f"{given}s for seconds, the unit of PBS"
         )
     parts = given.split(":")
     if len(parts) == 3 and all(part.isdigit() for part in parts):
@@ -72,9 +65,8 @@ class SubmitOptions:
 
     All options stand before the script; everything behind it is the script's own. Under Slurm, srun
     starts one task for each rank. Under PBS and LSF, and with options of `hvdtune run` such as
-    --trials, which are taken too, the batch script starts `hvdtune run` on the first node, and ssh
-    has to reach the others from there; with --per-node srun, pbsdsh or blaunch starts one
-    on each node.
+    --trials, the batch script starts `hvdtune run` on the first node. It must reach the other nodes
+    by ssh; with --per-node, srun, pbsdsh or blaunch starts one `hvdtune run` on each node instead.
 
     \b
     hvdtune submit --slurm --nodes 2 --gpus-per-node 4 --time 2h train.py --lr 0.1
@@ -95,8 +87,7 @@ class SubmitOptions:
     gpus_per_node: int | None = option(type=WholeNumber(1), help="GPUs of each node.")
     cpus_per_rank: int | None = option(type=WholeNumber(1), help="Processors of each rank.")
     per_node: bool = flag(
-        help="Let srun, pbsdsh or blaunch start one `hvdtune run` on each node: no ssh, and "
-        "options of `hvdtune run` are taken."
+        help="Let srun, pbsdsh or blaunch start one `hvdtune run` on each node, without ssh."
     )
     time: float | None = option(
         type=parse_time_limit,
@@ -131,7 +122,7 @@ class SubmitOptions:
 
 
 class SubmitCommand(CliCommand):
-    """Sorts its own options, those of `hvdtune run` and the script's words apart, and submits."""
+    """Separates its own options, those of `hvdtune run` and the script's words, and submits."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -160,7 +151,7 @@ def _submit(ctx: click.Context, /, **values: Any) -> int:
     options = SubmitOptions(**values)
     chosen = [name for name in SCHEDULERS if getattr(options, name)]
     if len(chosen) != 1:
-        raise UsageError("give one of --slurm, --pbs and --lsf: which scheduler takes the job?")
+        raise UsageError("give one of --slurm, --pbs and --lsf to choose the scheduler")
     scheduler = SCHEDULERS[chosen[0]]
     _check_run(ctx, options)
     script = write_script(_job(options, ctx.obj), scheduler)
@@ -196,27 +187,31 @@ def _job(options: SubmitOptions, run_words: list[str]) -> Any:
 
 
 def _check_run(ctx: click.Context, submitted: SubmitOptions) -> None:
-    """Raises now what `hvdtune run` would refuse when the job's turn has come."""
+    """Raises UsageError now for options that `hvdtune run` would refuse in the job."""
     from hvdtune.cli import handover
-    from hvdtune.cli.resolve import resolve
+    from hvdtune.cli.checks import check
+    from hvdtune.cli.placement import ChosenHosts
+    from hvdtune.cli.request import job_of, measurement_of, rank_variables
+    from hvdtune.launcher.hosts import this_host
 
     words = [*ctx.obj, "--", *submitted.command]
     with run.make_context("run", words, parent=ctx) as context:
         options: RunOptions = run.invoke(context)
     for name, spelling in _PLACES.items():
-        if getattr(options, name) is not None:
+        if getattr(options.placement, name) is not None:
             raise UsageError(
-                f"{spelling}: the scheduler says where ranks run: give --nodes and --ranks-per-node"
+                f"{spelling}: the scheduler places the ranks: give --nodes and --ranks-per-node"
             )
-    python = options.workbench_python
+    python = options.output.workbench_python
     is_set_up = bool(submitted.setup or submitted.venv)
-    # What a name without a folder stands for, what is set up decides.
+    # --setup and --venv decide the meaning of a name without a folder.
     if python and (python.parent.name or python.is_absolute() or not is_set_up):
         handover.checked(python, by_option=True)
-    if options.mpi:
+    if options.mpi.mpi:
         raise UsageError("--mpi: write the batch script by hand, with your site's mpiexec in it")
-    request = resolve(dataclasses.replace(options, num_proc=1))
-    if request.measures and not is_set_up and not handover.is_asked(python):
+    check(options)
+    job_of(options, ChosenHosts(this_host(1), 1), rank_variables(options))
+    if measurement_of(options) is not None and not is_set_up and not handover.is_asked(python):
         handover.require("`hvdtune run` that measures")
 
 

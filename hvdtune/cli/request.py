@@ -1,0 +1,216 @@
+"""From the options of a command line to the request of the workflows, in one pass."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, Final
+
+from hvdtune import parse
+from hvdtune.cli.checks import given, interface, knob_names, restarts
+from hvdtune.cli.cluster.elastic import elastic_request, is_elastic
+from hvdtune.cli.parameters import values_of
+from hvdtune.cli.run_command import horovod_rows
+from hvdtune.cli.verify_options import CompareOptions, VariantOptions, VerifyOptions
+from hvdtune.core.config.environment import own_environ
+from hvdtune.core.config.script_knobs import is_of_script
+from hvdtune.horovod.vocabulary import KNOBS, Idle, Sets
+from hvdtune.launcher.jobs import plan_job, rank_options, require_usable_cores
+from hvdtune.launcher.mpirun import MpiJob
+from hvdtune.launcher.plan import Slot, build_command, plan_slots
+from hvdtune.launcher.run import JobOptions
+from hvdtune.workflows.requests import (
+    ComparisonRequest,
+    ElasticRequest,
+    JobRequest,
+    MpiRequest,
+    OutputRequest,
+    RestartRequest,
+    SettingRequest,
+    StudyRequest,
+    TraceRequest,
+)
+
+if TYPE_CHECKING:
+    from hvdtune.cli.options import KnobOptions, OutputOptions, RunOptions, TraceOptions
+    from hvdtune.cli.placement import ChosenHosts
+
+_LOG_LEVEL: Final = ("HVDTUNE_LOG_LEVEL", "HOROVOD_LOG_LEVEL")
+_OF_MPI: Final = ("mpi_args", "tcp", "binding_args")
+_OF_AUTOTUNE: Final = ("autotune_log_file", "autotune_bayes_opt_max_samples")
+
+
+def tunes_communication(options: RunOptions) -> bool:
+    """Return whether a study with --trials searches knobs of hvdtune's own ranks."""
+    names = knob_names(options.study.knobs) or ()
+    is_own = options.restart.adapter in (None, "hvdtune")
+    of_script = names and all(is_of_script(name) for name in names)
+    return options.study.trials is not None and is_own and not of_script
+
+
+def job_of(
+    options: RunOptions, place: ChosenHosts, variables: Mapping[str, str]
+) -> JobRequest | MpiRequest | ElasticRequest:
+    """Return the command and its ranks at this placement, with these variables.
+
+    Raises UsageError for a job that cannot run.
+    """
+    values = setting_of(options.knobs)
+    if is_elastic(options):
+        return elastic_request(options, place, values, variables)
+    if options.mpi.mpi:
+        job = MpiJob(
+            command=build_command(options.command),
+            hosts=place.hosts,
+            processes=len(plan_slots(place.hosts, _ranks(place))),
+            arguments=options.mpi.mpi_args or "",
+            binding=options.mpi.binding_args or "",
+            tcp=options.mpi.tcp,
+            ssh_port=options.placement.ssh_port,
+            ssh_identity_file=options.placement.ssh_identity_file,
+        )
+        return MpiRequest(job, variables, values)
+    login = options.placement.ssh_port, options.placement.ssh_identity_file
+    plan = plan_job(options.command, place.hosts, place.ranks, *login)
+    if place.ways:
+        plan = replace(plan, nodes=place.ways, remote=tuple(place.ways))
+    restart = options.restart
+    adapter = restart.adapter or "hvdtune"
+    launch = JobOptions(environ=dict(variables))
+    if adapter == "hvdtune":
+        launch = job_options(options, plan.slots, variables)
+    request = JobRequest(tuple(options.command), plan, launch, values, adapter, place.words)
+    if restarts(options):
+        by = RestartRequest(restart.vary, restart.metric_regex, restart.launch_time)
+        return replace(request, restart=by)
+    values.core_setting()
+    return request
+
+
+def _ranks(place: ChosenHosts) -> int:
+    return place.ranks or sum(host.slots for host in place.hosts)
+
+
+def job_options(
+    options: RunOptions, slots: tuple[Slot, ...], variables: Mapping[str, str]
+) -> JobOptions:
+    """Return how the ranks are run: variables first, then the environment, then the defaults.
+
+    Raises UsageError for values that the ranks would refuse.
+    """
+    affinity, timeline = options.ranks.thread_affinity, options.timeline
+    if affinity is not None:
+        require_usable_cores(parse.wholes(affinity), slots, f"--thread-affinity {affinity}")
+    return rank_options(
+        slots,
+        variables,
+        timeline.timeline_max_mb or 0.0,
+        timeline.timeline_when_full or "",
+        timeline.timeline_steps or "",
+    )
+
+
+def measurement_of(options: RunOptions) -> StudyRequest | ComparisonRequest | None:
+    """Return the study or the comparison; None for a launch."""
+    study, autotune = options.study, options.autotune
+    if isinstance(options, CompareOptions):
+        a, b = (options.a, options.b) if isinstance(options, VerifyOptions) else (None, None)
+        variant = options.variant if isinstance(options, VariantOptions) else None
+        return ComparisonRequest(a, b, variant, options.pairs, study.time_budget, study.seed)
+    in_background = bool(autotune.autotune) and study.trials is None
+    if not in_background and study.trials is None and options.restart.mode != "restart":
+        return None
+    return StudyRequest(
+        trials=autotune.autotune_bayes_opt_max_samples if in_background else study.trials,
+        time_budget_s=study.time_budget,
+        seed=study.seed,
+        knobs=study.knobs,
+        space=study.space,
+        objectives=study.objective or ("step_time",),
+        sampler=study.sampler,
+        step_budget=study.step_budget,
+        train_steps=study.train_steps,
+        watch_drift=not study.no_drift,
+        probe_share=study.probe_share,
+        use_earlier=not study.ignore_earlier,
+        keep_timelines=study.keep_timelines,
+        storage=study.storage,
+        name=study.study_name,
+        log_file=autotune.autotune_log_file,
+        launch_s=options.restart.launch_time,
+        in_background=in_background,
+    )
+
+
+def output_of(output: OutputOptions, timeline: TraceOptions) -> OutputRequest:
+    """Return the files and messages of a run."""
+    return OutputRequest(
+        output.output_dir,
+        output.output_filename,
+        output.prefix_output_with_timestamp,
+        output.verbose,
+        TraceRequest(
+            timeline.timeline_filename,
+            timeline.timeline_format == "horovod",
+            bool(timeline.timeline_mark_cycles),
+        ),
+    )
+
+
+def setting_of(knobs: KnobOptions) -> SettingRequest:
+    """Return the values of knobs by --profile, by their own options and by --fix."""
+    named = {
+        term.knob: term.to_knob(value)
+        for term in KNOBS
+        if term.option and (value := getattr(knobs, term.option)) is not None
+    }
+    return SettingRequest(knobs.profile, named, knobs.fix)
+
+
+def rank_variables(options: RunOptions) -> dict[str, str]:
+    """Return the variables of the ranks that the options set, without those of knobs."""
+    values, ranks = values_of(options), options.ranks
+    sent: dict[str, Any] = {
+        effect.variable: values[name]
+        for name, (_, effect) in horovod_rows().items()
+        if isinstance(effect, Sets)
+    }
+    for variable, value in (
+        ("HVDTUNE_START_TIMEOUT_S", ranks.start_timeout),
+        ("HVDTUNE_HEARTBEAT_TIMEOUT_S", ranks.heartbeat_timeout),
+        ("HVDTUNE_TRANSPORT", ranks.transport),
+        ("HVDTUNE_INTERFACE", interface(ranks)),
+        ("HVDTUNE_TIMELINE_STEPS", options.timeline.timeline_steps),
+    ):
+        if value is not None:
+            sent[variable] = value
+    if ranks.stall_check is not None:
+        sent["HOROVOD_STALL_CHECK_DISABLE"] = not ranks.stall_check
+    if ranks.stall_check is False:
+        sent["HVDTUNE_HANG_WARNING_S"] = 0
+    variables = {name: _text(value) for name, value in sent.items() if value is not None}
+    if options.output.verbose and not any(own_environ().get(name) for name in _LOG_LEVEL):
+        variables.setdefault(_LOG_LEVEL[0], "info")  # ranks then report their processors
+    return variables
+
+
+def _text(value: object) -> str:
+    return f"{value:g}" if isinstance(value, int | float) else str(value)
+
+
+def notices(options: RunOptions) -> Iterator[str]:
+    """Yield a sentence for each option that has no effect here."""
+    for option, effect, name in given(options):
+        is_autotune = name.startswith("autotune_")
+        if (
+            isinstance(effect, Idle)
+            and effect.said
+            and (options.autotune.autotune or not is_autotune)
+        ):
+            yield f"{option} has no effect: {effect.why}"
+        elif name in _OF_MPI and not options.mpi.mpi:
+            yield f"{option} has no effect without --mpi"
+        elif name in _OF_AUTOTUNE and not options.autotune.autotune:
+            yield f"{option} has no effect without --autotune"
+    if "," in (options.ranks.network_interfaces or ""):
+        yield f"only the first network interface is used: {interface(options.ranks)}"
