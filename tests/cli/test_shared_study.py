@@ -17,7 +17,8 @@ for _ in range(8000):
     time.sleep(0.001)
     step()
 """
-_TUNE = ("run", "--storage", "sqlite:///studies.db", "--trials", "3", "--time-budget", "3m")
+_STORAGE = ("--storage", "sqlite:///studies.db")
+_TUNE = ("run", "-np", "1", *_STORAGE, "--trials", "3", "--time-budget", "3m")
 
 
 def test_two_jobs_share_the_trials_of_one_study(hvdtune, script, tmp_path):

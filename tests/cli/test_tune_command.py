@@ -16,7 +16,7 @@ for _ in range({steps}):
 print("accuracy 0.97")
 """
 _CODES = {"improved": 0, "default": 3, "unstable": 3, "noisy": 4}
-_TUNE = ("run", "--trials", "2", "--time-budget", "12s", "--knobs", "cycle_time_ms")
+_TUNE = ("run", "-np", "1", "--trials", "2", "--time-budget", "12s", "--knobs", "cycle_time_ms")
 
 
 def test_a_study_leaves_a_verdict_and_all_its_files(hvdtune, script, tmp_path):

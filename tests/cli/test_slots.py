@@ -1,0 +1,75 @@
+"""The number of ranks of a study for which the user gave none."""
+
+
+import pytest
+
+from hvdtune.cli import app
+from hvdtune.cli.request import tunes_communication
+from hvdtune.core.rank.affinity import usable_processors
+
+_SIZE = "open(os.environ['HOROVOD_SIZE'] + '-' + os.environ['HOROVOD_RANK'], 'w')\nsys.exit(5)\n"
+_STUDY = ("--trials", "1", "-o", "study")
+_CORES = usable_processors()
+
+
+def started(monkeypatch, hvdtune, script, tmp_path, environ, *words):
+    """Return the job's size by its ranks, and the launcher's first line."""
+    for name in ("CUDA_VISIBLE_DEVICES", "OMP_NUM_THREADS"):
+        monkeypatch.setenv(name, environ.get(name, ""))
+    _, err = hvdtune("run", *words, script(_SIZE)).communicate()
+    sizes = {path.name.partition("-")[0] for path in tmp_path.glob("[0-9]*-[0-9]*")}
+    assert len(sizes) == 1, err
+    return int(*sizes), err.partition("\n")[0]
+
+
+@pytest.mark.parametrize(
+    ("environ", "ranks", "reason"),
+    [
+        pytest.param({"CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b,GPU-c"}, 3, "3 GPUs", id="gpus"),
+        pytest.param(
+            {"OMP_NUM_THREADS": str(_CORES)},
+            2,
+            f"OMP_NUM_THREADS={_CORES}; a study needs 2 ranks",
+            id="threads",
+            marks=pytest.mark.skipif(_CORES < 2, reason="a core alone has no threads to share it"),
+        ),
+    ],
+)
+def test_a_study_starts_a_rank_per_gpu_or_per_share_of_the_cores(
+    monkeypatch, hvdtune, script, tmp_path, environ, ranks, reason
+):
+    size, line = started(monkeypatch, hvdtune, script, tmp_path, environ, *_STUDY)
+    assert size == ranks
+    assert line.startswith(f"hvdtune: starting {ranks} ranks on this host (")
+    assert f"{reason}); -np N starts N ranks" in line
+
+
+@pytest.mark.skipif(_CORES > 8, reason="a rank per core would be many processes")
+def test_a_study_starts_a_rank_per_core(monkeypatch, hvdtune, script, tmp_path):
+    size, line = started(monkeypatch, hvdtune, script, tmp_path, {}, *_STUDY)
+    assert size == max(2, _CORES)
+    assert f"({_CORES} usable core" in line
+
+
+@pytest.mark.parametrize(
+    ("words", "ranks"),
+    [((), 1), (("-np", "1", *_STUDY), 1), (("--slots-per-host", "3", *_STUDY), 3)],
+)
+def test_otherwise_the_number_is_the_users(monkeypatch, hvdtune, script, tmp_path, words, ranks):
+    size, line = started(monkeypatch, hvdtune, script, tmp_path, {}, *words)
+    assert size == ranks
+    assert "starting" not in line
+
+
+@pytest.mark.parametrize(
+    ("words", "tunes"),
+    [
+        ("--trials 2", True),
+        ("--trials 2 --mode restart --knobs channels", True),
+        ("--trials 2 --adapter command --vary A=1,2", False),
+        ("--trials 2 --knobs script.batch", False),
+        ("--autotune", False),
+    ],
+)
+def test_only_a_study_of_hvdtunes_own_communication_needs_several_ranks(words, tunes):
+    assert tunes_communication(app.parse(["run", *words.split(), "train.py"])) == tunes
