@@ -18,6 +18,12 @@ RUNS: Final = Path("runs")
 MOST_RUNS: Final = 8
 
 
+def _prefix(_: click.Context, __: click.Parameter, text: str) -> str:
+    if any(map(str.isspace, text)):
+        raise click.BadParameter(f"'{text}' contains a space")
+    return text
+
+
 def address_options(function: Callable[..., Any]) -> Callable[..., Any]:
     """Give a command the options for the address of the page."""
     for option in (
@@ -32,6 +38,7 @@ def address_options(function: Callable[..., Any]) -> Callable[..., Any]:
         click.option(
             "--prefix",
             default="",
+            callback=_prefix,
             show_default=False,
             metavar="PATH|URL",
             help="Path or URL at which a proxy serves the page.",

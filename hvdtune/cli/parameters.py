@@ -1,4 +1,4 @@
-"""Commands, options and arguments: click's, with hvdtune's sentences about what is wrong.
+"""Commands, options and arguments: click's, with hvdtune's error messages.
 
 The options of a command with many are fields of a dataclass, each declared once by `option`,
 `switch`, `flag` or `required`. A field whose default is such a dataclass is a group of options.
@@ -23,7 +23,7 @@ Decorated = TypeVar("Decorated", bound=Callable[..., Any] | click.Command)
 
 
 class _Worded:
-    """A number of at least `min` and at most `max`, each of which may be None."""
+    """A number of at least `min` and at most `max`; either may be None."""
 
     fault: str
     kind: Any

@@ -1,4 +1,4 @@
-"""`hvdtune profile`: settings for other programs, and from them."""
+"""`hvdtune profile`: export settings to other programs and import them."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ _UNVERIFIED: Final = "not verified: imported from Horovod's autotune log"
 
 
 def export(path: Path, target: ExportTarget) -> int:
-    """Prints the profile's setting for `target`."""
+    """Print the profile's setting for `target`."""
     print(export_profile(read_profile(path), target), end="")
     return 0
 
 
 def import_autotune(path: Path, output: Path | None) -> int:
-    """Prints what the log supports and writes its choice as a profile."""
+    """Print the evidence of the log and write its choice as a profile."""
     if output is None:
         output = Path(path.stem + ".yaml")
         if output.exists():
@@ -54,7 +54,7 @@ def import_autotune(path: Path, output: Path | None) -> int:
 
 
 def _check_output(path: Path, output: Path) -> None:
-    """Raises UsageError where something else than a profile would be lost."""
+    """Raises UsageError if the output would overwrite a file other than a profile."""
     if not output.exists():
         return
     if path.exists() and output.samefile(path):

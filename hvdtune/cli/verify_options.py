@@ -35,8 +35,8 @@ class VerifyOptions(CompareOptions):
     """Verify that a script is faster with setting B than with setting A.
 
     Measures pairs of A and B in at least three launches of the script, then ends the script. The
-    exit code is 0 if B is faster, 3 if it is not or if the gain is too small to tell from noise,
-    and 4 if the measurements are too noisy to tell.
+    exit code is 0 if B is faster, 3 if it is not or if the gain is within the noise, and 4 if the
+    measurements are too noisy for a verdict.
 
     A setting is a profile, the verdict.json of a study (its candidate is used), or a YAML file of
     'knob: value' lines. Options for knobs apply to A and B unless the files set these knobs.
@@ -72,7 +72,7 @@ class VariantOptions(CompareOptions):
     The script calls hvd.variant("NAME") or hvd.knob("NAME", [...]) to choose a version. Its ranks
     switch between the versions together, in short interleaved blocks of steps; then hvdtune ends
     the script. The exit code is 0 if the named version is faster, 3 if it is not or if the gain is
-    too small to tell from noise, and 4 if the measurements are too noisy to tell.
+    within the noise, and 4 if the measurements are too noisy for a verdict.
 
     \b
     hvdtune compare -np 2 train.py --variant fused_adam

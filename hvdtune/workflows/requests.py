@@ -1,4 +1,4 @@
-"""What a workflow is given: small frozen requests, and a reporter for what the user should read."""
+"""Inputs of the workflows: frozen requests, and the reporter for user-facing messages."""
 
 from __future__ import annotations
 
@@ -24,10 +24,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class SettingRequest:
-    """The knob values that a job starts with.
+    """The values of knobs at the start of a job. Later attributes override earlier ones.
 
-    Those of the file `profile` come first, over them the `named` ones, over these the texts
-    `KNOB=VALUE` in `fix`, whose knobs a study leaves alone.
+    Attributes:
+        profile: a profile.yaml.
+        named: values by knob.
+        fix: texts `KNOB=VALUE`; a study does not search these knobs.
     """
 
     profile: Path | None = None
@@ -35,7 +37,7 @@ class SettingRequest:
     fix: tuple[str, ...] = ()
 
     def profile_setting(self) -> dict[str, Value]:
-        """The setting of the profile, {} without one. Raises UsageError."""
+        """Return the setting of the profile, {} without one. Raises UsageError."""
         if self.profile is None:
             return {}
         from hvdtune.tuner.results.profile import read_profile
@@ -43,7 +45,7 @@ class SettingRequest:
         return read_profile(self.profile).setting
 
     def core_setting(self) -> dict[str, Value]:
-        """The values of hvdtune's own knobs, checked. Raises UsageError."""
+        """Return the checked values of hvdtune's own knobs. Raises UsageError."""
         from hvdtune.core.config.knobs import parse_assignments, validate
 
         setting = {**self.profile_setting(), **self.named}
@@ -54,12 +56,15 @@ class SettingRequest:
 
 @dataclass(frozen=True)
 class JobRequest:
-    """What runs.
+    """A job of fixed size.
 
-    `words` are the command as the user gave it, `plan` says which rank runs where, `options` how
-    hvdtune's own ranks are run; ranks of another runtime than hvdtune (`adapter`) take only the
-    variables in it. `placement` are the words that place the ranks, as in `-np 2`. With `restart`
-    the command is started once per measurement.
+    Attributes:
+        words: the user's command.
+        plan: the place of each rank.
+        options: those of hvdtune's own ranks; ranks of another runtime use only its variables.
+        adapter: the runtime of the ranks.
+        placement: the options that place the ranks, as in `-np 2`.
+        restart: set if each measurement starts the command.
     """
 
     words: tuple[str, ...]
@@ -72,13 +77,13 @@ class JobRequest:
 
     @property
     def hosts(self) -> tuple[str, ...]:
-        """The names of the hosts, each once, sorted."""
+        """Return the distinct names of the hosts, sorted."""
         return tuple(sorted({slot.host for slot in self.plan.slots}))
 
 
 @dataclass(frozen=True)
 class MpiRequest:
-    """A job that mpirun starts; `variables` go to its ranks."""
+    """A job started by mpirun; `variables` are those of its ranks."""
 
     job: MpiJob
     variables: Mapping[str, str]
@@ -89,11 +94,15 @@ class MpiRequest:
 class ElasticRequest:
     """A job whose ranks may come and go.
 
-    It runs on `hosts`, or on those that `discovery_script` prints, which have `slots_per_host`
-    where it prints no number. It needs `min_ranks` and uses at most `max_ranks` slots (None: all).
-    `variables` go to its ranks; `chaos` are faults that are made; with `resume` the job of the run
-    folder is taken over; `timeline_...` as in launcher.run.JobOptions, the rest as in
-    launcher.elastic.membership.ElasticLimits.
+    Attributes:
+        discovery_script: prints the hosts; None: they are `hosts`.
+        slots_per_host: slots of a host that the script prints without a number.
+        max_ranks: maximum number of ranks; None: all slots.
+        variables: those of the ranks.
+        chaos: faults to inject.
+        resume: continue the job of the run folder.
+
+    The others are as in launcher.run.JobOptions and launcher.elastic.membership.ElasticLimits.
     """
 
     words: tuple[str, ...]
@@ -119,14 +128,16 @@ class ElasticRequest:
 
 @dataclass(frozen=True)
 class StudyRequest:
-    """A search for a better setting; None means the default of its kind of study.
+    """A search for a faster setting; None means the default of its kind of study.
 
-    `knobs` ("A,B") are the only ones to be searched, `space` is a YAML file of their ranges,
-    `storage` the URL of a database that holds the study, under `name`. `use_earlier`: what earlier
-    launches of the job have shown counts. `log_file` is a CSV table
-    of the trials for `autotune`. `launch_s` is as in RestartRequest, for the part of a study in two
-    scopes that starts the command again. A study `in_background` (`--autotune`) leaves the ranks'
-    output on the terminal.
+    Attributes:
+        knobs: names "A,B" of the knobs to search; None: all.
+        space: a YAML file with their ranges.
+        use_earlier: use results of earlier launches of the job.
+        storage: URL of a database with the study, under `name`.
+        log_file: a CSV table of the trials, for a study in the background.
+        launch_s: as in RestartRequest, for the launches of a study with DDP's knobs.
+        in_background: leave the ranks' output on the terminal (--autotune).
     """
 
     trials: int | None = None
@@ -151,10 +162,12 @@ class StudyRequest:
 
 @dataclass(frozen=True)
 class RestartRequest:
-    """How a command is measured by starting it again.
+    """Measurements that start the command again.
 
-    `vary` are environment variables to tune, as `NAME=A,B`; `metric_regex` finds the step times in
-    the output; `launch_s` is how long each launch is measured.
+    Attributes:
+        vary: environment variables to tune, as `NAME=A,B`.
+        metric_regex: finds the step times in the output.
+        launch_s: time to measure in each launch.
     """
 
     vary: tuple[str, ...] = ()
@@ -164,10 +177,12 @@ class RestartRequest:
 
 @dataclass(frozen=True)
 class ComparisonRequest:
-    """Setting B against setting A, as files or values of knobs; without B, A against itself.
+    """A comparison of setting B with setting A; without B, of A with itself.
 
-    With `variant` ("NAME" or "NAME=VALUE") B is A with another value of a knob of the script. None
-    as A is what the command has by itself. `pairs` None: as many as a gain of 1 % takes.
+    Attributes:
+        a: a file or values of knobs; None: the setting of the command itself.
+        variant: "NAME" or "NAME=VALUE": B is A with another value of a knob of the script.
+        pairs: their number; None: enough to prove a gain of 1 %.
     """
 
     a: Path | Setting | None = None
@@ -180,9 +195,11 @@ class ComparisonRequest:
 
 @dataclass(frozen=True)
 class TraceRequest:
-    """Where the trace of all ranks is written, and whether as Horovod writes it (with cycles).
+    """The file for the trace of all ranks, and its format. Raises UsageError for a directory.
 
-    Raises UsageError when `path` is a directory.
+    Attributes:
+        horovod: write Horovod's format.
+        mark_cycles: show cycles in Horovod's format.
     """
 
     path: Path | None = None
@@ -191,15 +208,18 @@ class TraceRequest:
 
     def __post_init__(self) -> None:
         if self.path is not None and self.path.is_dir():
-            raise UsageError(f"the trace cannot be written to {self.path}: it is a directory")
+            raise UsageError(f"cannot write the trace to {self.path}: it is a directory")
 
 
 @dataclass(frozen=True)
 class OutputRequest:
-    """What a run leaves: its folder, and a folder with the output of each rank.
+    """The output of a run.
 
-    `timestamps` precede the ranks' lines on the terminal; `verbose` shows process ids, and the
-    ranks' output during a study.
+    Attributes:
+        folder: the run folder.
+        rank_files: a folder for the output of each rank.
+        timestamps: put the time before the ranks' lines on the terminal.
+        verbose: show process ids, and the ranks' output during a study.
     """
 
     folder: Path | None = None
@@ -211,7 +231,7 @@ class OutputRequest:
 
 @dataclass(frozen=True)
 class RunRequest:
-    """One use of the launcher: what runs, what is measured, and where the results go.
+    """One use of the launcher: job, measurement and output.
 
     Attributes:
         job: the command and its ranks.
@@ -226,9 +246,9 @@ class RunRequest:
 
 @dataclass(frozen=True)
 class RecordRequest:
-    """What is recorded of a running job: `steps`, `seconds` or, both None, until Ctrl-C.
+    """A recording of a running job: of `steps`, of `seconds` or, if both are None, until Ctrl-C.
 
-    Each rank keeps the latest `max_mb` megabytes meanwhile.
+    Each rank keeps the latest `max_mb` megabytes.
     """
 
     steps: int | None = None
@@ -237,16 +257,16 @@ class RecordRequest:
 
 
 class ProgressView(Protocol):
-    """A study's progress, and the ranks' output meanwhile. Both may come from any thread."""
+    """A study's progress, and the ranks' output. Any thread may call both methods."""
 
     def show(self, progress: StudyProgress) -> None: ...
     def write(self, stream: str, text: bytes) -> None: ...
 
 
 class StatusReporter(Protocol):
-    """Takes what a user should read, one sentence at a time.
+    """Receives messages for the user, one sentence per call.
 
-    `write` takes the output of ranks that nothing measures: "stdout" or "stderr", whole lines.
+    `write` receives the output of ranks outside of a study: "stdout" or "stderr", whole lines.
     """
 
     def info(self, text: str) -> None: ...
@@ -257,6 +277,6 @@ class StatusReporter(Protocol):
 
 
 def report_exit(reporter: StatusReporter, code: int, reason: str) -> None:
-    """Says why a job ended, if there is anything to say."""
+    """Report the reason for the end of a job, if any."""
     if reason:
         (reporter.error if code else reporter.warning)(reason)

@@ -80,7 +80,7 @@ def test_a_search_that_cannot_be_is_refused_before_anything_is_made(
     script("init()")
     (tmp_path / "bad.yaml").write_text("cycle_time_ms: [1, 2]\ncycle: [1]\n")
     (tmp_path / "space.yaml").write_text("chunk_bytes: {low: 64 KiB}\ncycle_time_ms: {high: 5}\n")
-    code, _, err = call("run", *words, "train.py")
+    code, _, err = call("run", "-np", "1", *words, "train.py")
     assert code == 2
     assert err.startswith(f"hvdtune: error: {message}")
     assert not (tmp_path / "runs").exists()

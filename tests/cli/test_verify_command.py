@@ -70,7 +70,7 @@ def test_a_script_against_itself_has_a_floor(hvdtune, script, tmp_path):
     [
         ("verify", "--b", "b.yaml"),
         pytest.param(("aa",), marks=pytest.mark.slow),  # as verify
-        ("run", "--trials", "2"),
+        ("run", "-np", "1", "--trials", "2"),
     ],
 )
 def test_a_script_that_fails_keeps_its_own_code(hvdtune, script, tmp_path, words):
@@ -83,7 +83,7 @@ def test_a_script_that_fails_keeps_its_own_code(hvdtune, script, tmp_path, words
 
 
 @pytest.mark.parametrize(
-    "words", [("aa", "--json"), pytest.param(("run", "--trials", "2"), marks=pytest.mark.slow)]
+    "words", [("aa", "--json"), pytest.param(("run", "-np", "1", "--trials", "2"), marks=pytest.mark.slow)]
 )
 def test_a_script_without_steps_is_one_line(hvdtune, script, words):
     script("init(); print('nothing to do')")

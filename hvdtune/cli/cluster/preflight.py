@@ -1,4 +1,4 @@
-"""`hvdtune preflight`: what was found on the hosts and between them, as tables and sentences."""
+"""`hvdtune preflight`: the results of its checks as tables and sentences."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from hvdtune.launcher.preflight.facts import HostReport, PairReport, Problem
     from hvdtune.workflows.preflight import PreflightReport
 
-# A matrix with figures is as wide as a terminal up to so many hosts; of more it only has marks.
+# Maximum number of hosts for a matrix with figures; a larger one contains marks only.
 _MOST_WITH_FIGURES: Final = 12
 _STATES: Final = {"unreachable": "NO WAY", "unauthenticated": "NO KEY", "unknown": "?"}
 
@@ -33,8 +33,7 @@ _STATES: Final = {"unreachable": "NO WAY", "unauthenticated": "NO KEY", "unknown
     "--network-interface",
     "--network-interfaces",
     metavar="NAME",
-    help="Network interface that the ranks' addresses are of. [default: the one that leads to the "
-    "other hosts]",
+    help="Network interface of the ranks' addresses. [default: the one towards the other hosts]",
 )
 @json_option
 def preflight(
@@ -46,13 +45,13 @@ def preflight(
     network_interface: str | None,
     as_json: bool,
 ) -> int:
-    """Check the hosts of a job, and every way from one of them to another.
+    """Check the hosts of a job, and the connections between them.
 
-    On each host: name, ssh, versions, clock, shared memory, limits and processors. From each host
-    to each other one: whether a rank's port can be reached and proves to know the job's key, and
-    how fast the way is; with HVDTUNE_RENDEZVOUS_PORT whether ranks can meet at that port of the
-    first host. Without -H and --hostfile the hosts are those of the allocation of Slurm, PBS or
-    LSF, else this one. The exit code is 1 if a job would fail there.
+    Each host is checked for name, ssh, versions, clock, shared memory, limits and processors. Each
+    connection is checked for a rank's port, the job's key and its speed; with
+    HVDTUNE_RENDEZVOUS_PORT, that port of the first host as well. Without -H and --hostfile, the
+    hosts are those of the allocation of Slurm, PBS or LSF, else this one. The exit code is 1 if a
+    job would fail there.
 
     \b
     hvdtune preflight -H node1:4,node2:4
@@ -72,7 +71,7 @@ def preflight(
     interface = (interface or environ.get("HOROVOD_GLOO_IFACE", "")).partition(",")[0].strip()
     if network_interface:
         require_interface(interface, "--network-interface")
-    users_key(inherited_environ())  # else the job itself refuses one that is none
+    users_key(inherited_environ())  # refuses an invalid key, as the job would
     port = chosen_port(environ)
     report = preflight(PreflightRequest(listed, ssh_port, ssh_identity_file, interface, port))
     print(json.dumps(report.document()) if as_json else render(report))
@@ -80,7 +79,7 @@ def preflight(
 
 
 def render(report: PreflightReport) -> str:
-    """The tables, what to do, and whether a job can start."""
+    """Return the tables, the advice and the conclusion."""
     parts = [_hosts_table(report.hosts)]
     if report.pairs:
         parts.append(_matrix(report.hosts, report.pairs))
@@ -156,7 +155,7 @@ def _matrix(hosts: Sequence[HostReport], pairs: Sequence[PairReport]) -> str:
     table = _table([first, *rows])
     measured = [pair for pair in pairs if pair.blocks]
     if all(pair.state == "unknown" for pair in pairs):
-        return f"{table}\n?: not tried, because one of the two hosts failed"
+        return f"{table}\n?: not tried because one of the two hosts failed"
     legend = "MiB/s, microseconds of a round trip: medians of "
     if figures and measured:
         blocks, trips = (
@@ -185,7 +184,7 @@ def _cell(pair: PairReport | None, *, figures: bool) -> str:
 
 
 def _table(rows: Sequence[Sequence[str]]) -> str:
-    # A row with fewer cells, of a host that has failed, does not widen the columns.
+    # The short row of a failed host does not widen the columns.
     full = [row for row in rows if len(row) == len(rows[0])]
     widths = [max(len(row[column]) for row in full) for column in range(len(rows[0]))]
     widths[0] = max(len(row[0]) for row in rows)
