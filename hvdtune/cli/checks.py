@@ -93,7 +93,7 @@ def _check_needs(options: RunOptions) -> None:
     """Raises UsageError for options that need others."""
     study, restart = options.study, options.restart
     if not restarts(options):
-        names_ddp = any(name.startswith("ddp_") for name in knob_names(study.knobs) or ())
+        names_ddp = any(name.startswith("ddp_") for name in study.knobs or ())
         times = None if names_ddp else restart.launch_time
         _refuse(
             "needs --mode restart",
@@ -185,11 +185,6 @@ def _check_restart(options: RunOptions) -> None:
         raise UsageError("--adapter command has nothing to tune: name variables with --vary")
     if options.timeline.timeline_filename is not None:
         raise UsageError("--mode restart records no timeline: leave --timeline-filename out")
-
-
-def knob_names(text: str | None) -> tuple[str, ...] | None:
-    """Return the names in "A,B", None for None."""
-    return None if text is None else tuple(name.strip() for name in text.split(","))
 
 
 def _refuse(why: str, values: Mapping[str, Any]) -> None:

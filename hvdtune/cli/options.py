@@ -84,6 +84,10 @@ def _steps(text: str) -> str:
     return text
 
 
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(name.strip() for name in text.split(","))
+
+
 def _regex(text: str) -> str:
     from hvdtune.launcher.measured import Metric
 
@@ -369,7 +373,8 @@ class StudyOptions:
     time_budget: float | None = option(
         type=parse_duration, metavar="TIME", behind=True, help="Time limit of the study, as in 8m."
     )
-    knobs: str | None = option(
+    knobs: tuple[str, ...] | None = option(
+        type=_names,
         metavar="A,B",
         behind=True,
         help="Search only these knobs; `live,ddp_bucket_cap_mb`: all of a live run, then DDP's.",

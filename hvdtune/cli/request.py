@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from hvdtune import parse
-from hvdtune.cli.checks import given, interface, knob_names, restarts
+from hvdtune.cli.checks import given, interface, restarts
 from hvdtune.cli.cluster.elastic import elastic_request, is_elastic
 from hvdtune.cli.parameters import values_of
 from hvdtune.cli.run_command import horovod_rows
@@ -42,7 +42,7 @@ _OF_AUTOTUNE: Final = ("autotune_log_file", "autotune_bayes_opt_max_samples")
 
 def tunes_communication(options: RunOptions) -> bool:
     """Return whether a study with --trials searches knobs of hvdtune's own ranks."""
-    names = knob_names(options.study.knobs) or ()
+    names = options.study.knobs or ()
     is_own = options.restart.adapter in (None, "hvdtune")
     of_script = names and all(is_of_script(name) for name in names)
     return options.study.trials is not None and is_own and not of_script

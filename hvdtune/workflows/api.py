@@ -145,7 +145,7 @@ def tune(
         trials=trials,
         time_budget_s=time_budget_s,
         seed=seed,
-        knobs=None if knobs is None else ",".join(knobs),
+        knobs=None if knobs is None else tuple(knobs),
         space=_path(space),
         objectives=tuple(objectives),
         sampler=sampler,

@@ -131,7 +131,7 @@ class StudyRequest:
     """A search for a faster setting; None means the default of its kind of study.
 
     Attributes:
-        knobs: names "A,B" of the knobs to search; None: all.
+        knobs: names of the knobs to search; None: all.
         space: a YAML file with their ranges.
         use_earlier: use results of earlier launches of the job.
         storage: URL of a database with the study, under `name`.
@@ -143,7 +143,7 @@ class StudyRequest:
     trials: int | None = None
     time_budget_s: float | None = None
     seed: int = 0
-    knobs: str | None = None
+    knobs: tuple[str, ...] | None = None
     space: Path | None = None
     objectives: tuple[str, ...] = ("step_time",)
     sampler: SamplerName | None = None

@@ -210,12 +210,11 @@ def named_knobs(study: StudyRequest) -> tuple[str, ...] | None:
     """The knobs to be searched, None where all are meant. Raises UsageError."""
     if study.knobs is None:
         return None
-    names = [name.strip() for name in study.knobs.split(",")]
-    if not all(names):
-        if not any(names):
-            raise ArgumentError("knobs", "no knob is named; leave it out to search all of them")
-        raise ArgumentError("knobs", "a name is empty", f"'{study.knobs}'")
-    return tuple(dict.fromkeys(names))
+    if not any(study.knobs):
+        raise ArgumentError("knobs", "no knob is named; leave it out to search all of them")
+    if not all(study.knobs):
+        raise ArgumentError("knobs", "a name is empty", f"'{','.join(study.knobs)}'")
+    return tuple(dict.fromkeys(study.knobs))
 
 
 def search_options(study: StudyRequest) -> dict[str, Any]:
@@ -252,7 +251,7 @@ def searched(
     """The search space as run.json has it."""
     return {
         "default": dict(default),
-        "knobs": study.knobs,
+        "knobs": None if study.knobs is None else ",".join(study.knobs),
         "fix": sorted(job.values.fix),
         "space": None if study.space is None else study.space.read_text(encoding="utf-8"),
     }

@@ -147,7 +147,7 @@ def _parts(job: JobRequest, study: StudyRequest, default: Setting) -> _Parts:
         everything = TuneOptions().space(load_knobs(), default, len(job.hosts))
         named = [name for name in others if name != LIVE]
         others = list(dict.fromkeys([*(knob.name for knob in everything.knobs), *named]))
-    live = replace(study, knobs=",".join(others), watch_drift=False)
+    live = replace(study, knobs=tuple(others), watch_drift=False)
     named_target(job, RestartRequest(), ddp)  # refuses what cannot be
     return _Parts(live_study.tune_options(job, live, default), ddp)
 

@@ -75,6 +75,12 @@ def test_a_users_mistake_is_one_line_with_the_right_code(capsys, script, words, 
     assert fault in err
 
 
+def test_a_prefix_with_a_space_is_refused(capsys):
+    code, _, err = _run(capsys, "dashboard", "--prefix", "http://a b/")
+    assert code == 2
+    assert "'--prefix': 'http://a b/' contains a space" in err
+
+
 @pytest.mark.parametrize("words", [(), ("build",), ("timeline",)])
 def test_a_command_alone_shows_what_it_can_do(capsys, words):
     code, out, err = _run(capsys, *words)

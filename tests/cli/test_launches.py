@@ -37,8 +37,7 @@ def measure_pair(tmp_path, monkeypatch):
     def measure(changed, *words):
         options = app.parse(["run", "--mode", "restart", *words, "train.py"])
         job = job_of(options, choose_hosts(options.placement), rank_variables(options))
-        knobs = measurement_of(options).knobs
-        names = knobs.split(",") if knobs else ()
+        names = measurement_of(options).knobs or ()
         prepared = find_target(job, job.restart, knobs=names)
         clock, chosen = (
             WallClock(),

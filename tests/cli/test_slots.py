@@ -1,6 +1,5 @@
 """The number of ranks of a study for which the user gave none."""
 
-
 import pytest
 
 from hvdtune.cli import app

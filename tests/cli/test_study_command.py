@@ -94,7 +94,9 @@ def test_each_further_objective_has_a_column(study, tmp_path):
 
 
 def test_a_study_whose_script_failed_says_so(study, hvdtune, script):
-    code = hvdtune("run", "-np", "1", "--trials", "2", "-o", "runs/t", script("sys.exit('no data')")).wait()
+    code = hvdtune(
+        "run", "-np", "1", "--trials", "2", "-o", "runs/t", script("sys.exit('no data')")
+    ).wait()
     assert code == 1
     _, out, _ = study("show", "t")
     assert "verdict: none yet\nended before it was complete: rank 0 exited with code 1" in out

@@ -83,7 +83,8 @@ def test_a_script_that_fails_keeps_its_own_code(hvdtune, script, tmp_path, words
 
 
 @pytest.mark.parametrize(
-    "words", [("aa", "--json"), pytest.param(("run", "-np", "1", "--trials", "2"), marks=pytest.mark.slow)]
+    "words",
+    [("aa", "--json"), pytest.param(("run", "-np", "1", "--trials", "2"), marks=pytest.mark.slow)],
 )
 def test_a_script_without_steps_is_one_line(hvdtune, script, words):
     script("init(); print('nothing to do')")

@@ -98,5 +98,7 @@ def asked_alike(options: RunOptions, command: str) -> dict[str, str]:
     values = values_of(options)
     for name, row in rows_of(options).items():
         if name not in _OF_ONE_NODE and row.default not in (MISSING, values[name]):
-            asked[spelling_of(row)] = "" if values[name] is True else str(values[name])
+            value = values[name]
+            text = ",".join(value) if name == "knobs" else str(value)
+            asked[spelling_of(row)] = "" if value is True else text
     return asked
