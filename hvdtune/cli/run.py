@@ -6,7 +6,7 @@ import json
 import sys
 from collections.abc import Iterable, Sequence
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Final, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from hvdtune.cli import handover
 from hvdtune.cli.checks import check, restarts
@@ -24,13 +24,11 @@ from hvdtune.cli.request import (
 from hvdtune.core.config.environment import crowded_place, node_meeting
 from hvdtune.workflows.requests import (
     ComparisonRequest,
-    ElasticRequest,
     JobRequest,
     MpiRequest,
     RunRequest,
-    StudyRequest,
 )
-from hvdtune.workflows.results import ComparisonResult, LaunchResult, MeasuredRun, StudyResult
+from hvdtune.workflows.results import LaunchResult, MeasuredRun
 from hvdtune.workflows.run_folder import contents
 
 if TYPE_CHECKING:
@@ -92,16 +90,24 @@ def _perform(request: RunRequest, remarks: Iterable[str], *, as_json: bool) -> i
         )
     reporter = TerminalReporter(json_only=as_json)
     if isinstance(request.job, MpiRequest):
-        _run_by_mpi(request, reporter)
+        from hvdtune.workflows.launch import run_by_mpi
+
+        run_by_mpi(request, reporter)
     if request.measurement is None:
-        return _launch(request, reporter).exit_code
+        from hvdtune.workflows.launch import launch
+
+        return launch(request, reporter).exit_code
     restarted = isinstance(request.job, JobRequest) and request.job.restart is not None
     tail = not request.output.verbose and not restarted
     if isinstance(request.measurement, ComparisonRequest):
-        compared = _compare(request, reporter)
+        from hvdtune.workflows.compare import compare
+
+        compared = compare(request, reporter)
         _print(compared, compared.document(), as_json=as_json, tail=tail)
         return compared.verdict.exit_code
-    result = _tune(request, reporter)
+    from hvdtune.workflows.tune import tune
+
+    result = tune(request, reporter)
     if isinstance(result, LaunchResult):
         return result.exit_code
     if not restarted:
@@ -139,62 +145,3 @@ def _print(
 
 def _page(*, as_json: bool) -> TextIO:
     return sys.stderr if as_json else sys.stdout
-
-
-def _launch(request: RunRequest, reporter: TerminalReporter) -> LaunchResult:
-    job, trace, output = request.job, request.output.trace, request.output
-    if isinstance(job, ElasticRequest):
-        from hvdtune.workflows.elastic.launch import launch_elastic
-
-        return launch_elastic(job, trace, output, reporter)
-    assert isinstance(job, JobRequest)
-    if job.restart is not None:
-        from hvdtune.workflows.restart import launch_target
-
-        return launch_target(job, job.restart, output, reporter)
-    from hvdtune.workflows.launch import launch
-
-    return launch(job, trace, output, reporter)
-
-
-def _tune(request: RunRequest, reporter: TerminalReporter) -> StudyResult | LaunchResult:
-    job, study = request.job, request.measurement
-    trace, output = request.output.trace, request.output
-    assert isinstance(study, StudyRequest)
-    if isinstance(job, ElasticRequest):
-        if study.in_background:
-            from hvdtune.workflows.elastic.autotune import autotune_elastic
-
-            return autotune_elastic(job, study, trace, output, reporter)
-        from hvdtune.workflows.elastic.study import tune_elastic
-
-        return tune_elastic(job, study, trace, output, reporter)
-    assert isinstance(job, JobRequest)
-    if job.restart is not None:
-        from hvdtune.workflows.restart import tune_by_restarting
-
-        return tune_by_restarting(job, study, job.restart, output, reporter)
-    if study.in_background:
-        from hvdtune.workflows.autotune import autotune
-
-        return autotune(job, study, trace, output, reporter)
-    from hvdtune.workflows.two_scopes import tune
-
-    return tune(job, study, trace, output, reporter)
-
-
-def _compare(request: RunRequest, reporter: TerminalReporter) -> ComparisonResult:
-    from hvdtune.workflows.comparison import compare, compare_by_restarting
-
-    job, comparison = request.job, request.measurement
-    assert isinstance(job, JobRequest) and isinstance(comparison, ComparisonRequest)
-    if job.restart is not None:
-        return compare_by_restarting(job, comparison, job.restart, request.output, reporter)
-    return compare(job, comparison, request.output.trace, request.output, reporter)
-
-
-def _run_by_mpi(request: RunRequest, reporter: TerminalReporter) -> NoReturn:
-    from hvdtune.workflows.launch import run_by_mpi
-
-    assert isinstance(request.job, MpiRequest)
-    run_by_mpi(request.job, reporter, verbose=request.output.verbose)

@@ -20,6 +20,7 @@ from hvdtune.workflows.requests import (
     ComparisonRequest,
     JobRequest,
     OutputRequest,
+    RunRequest,
     SettingRequest,
     StudyRequest,
     TraceRequest,
@@ -75,9 +76,9 @@ def launch(
     values = _values(profile, setting)
     job = _job(script, ranks, hosts, values, env)
     values.core_setting()
-    output = OutputRequest(_path(run_dir), verbose=verbose)
+    output = OutputRequest(_path(run_dir), verbose=verbose, trace=TraceRequest(_path(trace)))
     with _interruptible():
-        return run(job, TraceRequest(_path(trace)), output, CallerReporter(verbose=verbose))
+        return run(RunRequest(job, None, output), CallerReporter(verbose=verbose))
 
 
 def tune(
@@ -127,7 +128,8 @@ def tune(
         KeyboardInterrupt: Ctrl-C or SIGTERM; the same call continues the study.
     """
     workbench.require("hvdtune.tune")
-    from hvdtune.workflows.two_scopes import tune as run
+    from hvdtune.workflows.results import StudyResult
+    from hvdtune.workflows.tune import tune as run
 
     check_arguments(
         trials=trials,
@@ -153,7 +155,9 @@ def tune(
     )
     output = OutputRequest(_path(run_dir), verbose=verbose)
     with _interruptible():
-        return run(job, study, TraceRequest(), output, CallerReporter(verbose=verbose))
+        result = run(RunRequest(job, study, output), CallerReporter(verbose=verbose))
+    assert isinstance(result, StudyResult)
+    return result
 
 
 def verify(
@@ -193,7 +197,7 @@ def verify(
         As `tune` does.
     """
     workbench.require("hvdtune.verify")
-    from hvdtune.workflows.comparison import compare
+    from hvdtune.workflows.compare import compare
 
     check_arguments(
         a=a, b=b, pairs=pairs, time_budget_s=time_budget_s, setting=setting, seed=seed,
@@ -204,7 +208,7 @@ def verify(
     request = ComparisonRequest(first, second, None, pairs, time_budget_s, seed)
     output = OutputRequest(_path(run_dir), verbose=verbose)
     with _interruptible():
-        return compare(job, request, TraceRequest(), output, CallerReporter(verbose=verbose))
+        return compare(RunRequest(job, request, output), CallerReporter(verbose=verbose))
 
 
 def load_trace(*paths: File) -> Trace:

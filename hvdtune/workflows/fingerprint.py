@@ -5,7 +5,7 @@ from __future__ import annotations
 import platform
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -41,19 +41,12 @@ def fingerprint(
     With `probe`, which hears of failure, a small job of hvdtune's own measures the link first, for
     about a second.
     """
-    python = of_ranks()
     known: dict[str, Any] = {
         "world": len(plan.slots),
         "slots": sorted(Counter(slot.host for slot in plan.slots).values(), reverse=True),
         "transport": options.transport,
-        "cores": usable_processors(),
         "processor": _processor(),
-        "hvdtune": hvdtune.__version__,
-        "python": python.version,
-        "frameworks": dict(
-            installed_frameworks() if python.frameworks is None else python.frameworks
-        ),
-        "command": list(plan.command),
+        **software(plan.command),
     }
     if probe is not None and len(plan.slots) > 1:
         try:
@@ -61,6 +54,19 @@ def fingerprint(
         except HvdtuneError as error:
             probe.warning(f"the link between the ranks was not measured: {error}")
     return known
+
+
+def software(command: Sequence[str]) -> dict[str, Any]:
+    """Return the entries of a fingerprint that do not depend on the number of ranks."""
+    python = of_ranks()
+    found = installed_frameworks() if python.frameworks is None else python.frameworks
+    return {
+        "cores": usable_processors(),
+        "hvdtune": hvdtune.__version__,
+        "python": python.version,
+        "frameworks": dict(found),
+        "command": list(command),
+    }
 
 
 def past_winner(known: Mapping[str, Any], folder: Path = RUNS) -> NearProfile | None:

@@ -1,130 +1,72 @@
-"""One launch of a job, and what it leaves; or mpirun launches it in place of this process."""
+"""`hvdtune.launch` and `hvdtune run` without tuning: one launch of a job, or mpirun's."""
 
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
-from contextlib import ExitStack
-from dataclasses import replace
-from pathlib import Path
-from typing import NoReturn
+from typing import TYPE_CHECKING, NoReturn
 
-from hvdtune import workbench
-from hvdtune.core.job.interrupt import Stopped, stop_signals
-from hvdtune.errors import ArgumentError, LaunchError
+from hvdtune.errors import LaunchError
 from hvdtune.launcher.mpirun import mpi_start
-from hvdtune.launcher.output import Writer, file_writer
-from hvdtune.launcher.run import Job, setting_environ
-from hvdtune.workflows.launches import output_writers
-from hvdtune.workflows.requests import (
-    JobRequest,
-    MpiRequest,
-    OutputRequest,
-    StatusReporter,
-    TraceRequest,
-    report_exit,
-)
-from hvdtune.workflows.results import LaunchResult
-from hvdtune.workflows.run_folder import RunFolder, RunIdentity
-from hvdtune.workflows.traces import write_traces
+from hvdtune.launcher.run import setting_environ
+from hvdtune.workflows.requests import JobRequest, MpiRequest, RunRequest, StatusReporter
+from hvdtune.workflows.session import Session
+
+if TYPE_CHECKING:
+    from hvdtune.tuner.measure.run import ExitStatus
+    from hvdtune.workflows.results import LaunchResult
 
 
-def launch(
-    job: JobRequest, trace: TraceRequest, output: OutputRequest, reporter: StatusReporter
-) -> LaunchResult:
-    """Runs the job to its end and merges its trace where one is asked for."""
-    if job.values.profile is not None:
-        from hvdtune.workflows.fingerprint import warn_of_profile
+def launch(request: RunRequest, reporter: StatusReporter) -> LaunchResult:
+    """Run the job to its end and merge its trace if one was asked for.
 
-        warn_of_profile(job, reporter)
-    with ExitStack() as stack:
-        writers = output_writers(output, reporter, len(job.plan.slots), stack)
-        raw, target = None, trace.path
+    Raises UsageError for a request that cannot be met, and LaunchError if a process cannot be
+    started.
+    """
+    job, output = request.job, request.output
+    with Session(request, reporter) as session:
+        session.open_output()
+        if isinstance(job, JobRequest) and job.restart is not None:
+            from hvdtune.workflows.restart import named_starter
+
+            starter, setting = named_starter(job)
+            return session.finish(lambda: starter.run_once(setting, session.writers))
+        if isinstance(job, JobRequest) and job.values.profile is not None:
+            from hvdtune.workflows.fingerprint import warn_of_profile
+
+            warn_of_profile(job, reporter)
         if output.folder is not None:
-            slots = job.plan.slots
-            identity = RunIdentity(job.words, tuple(slot.host for slot in slots))
-            folder = stack.enter_context(RunFolder(output.folder, identity))
-            number = folder.next_launch()
-            log = stack.enter_context(folder.log(number).open("ab", buffering=0))
-            writers.append(file_writer(log))
-            raw, target = folder.ranks(number), target or folder.trace
-        elif target is not None:
-            raw = raw_folder_beside(target)
-        try:
-            result = _run(job, raw, writers, reporter, verbose=output.verbose)
-        except Stopped as stop:
-            result = LaunchResult(stop.exit_code, str(stop))
-        report_exit(reporter, result.exit_code, result.reason)
-        traces: tuple[Path, ...] = ()
-        if raw and target:
-            traces = finish_traces(raw, target, trace, output, reporter)
-    return replace(result, run_dir=output.folder, traces=traces)
+            session.open_folder()
+        session.open_job()
+        return session.finish(lambda: _run(session, verbose=output.verbose))
 
 
-def _run(
-    job: JobRequest,
-    raw: Path | None,
-    writers: list[Writer],
-    reporter: StatusReporter,
-    *,
-    verbose: bool,
-) -> LaunchResult:
-    options = replace(job.options, timeline=str(raw / "rank-%r.hvt") if raw else "")
-    setting, profile = job.values.core_setting(), job.values.profile
-    with stop_signals(), Job.start(job.plan, setting, options, writers=writers) as running:
+def _run(session: Session, *, verbose: bool) -> ExitStatus:
+    job = session.job
+    running = session.start(job.values.core_setting())
+    if isinstance(job, JobRequest):
         if verbose:
             for slot, pid in zip(job.plan.slots, running.pids, strict=True):
-                reporter.info(f"rank {slot.rank} on {slot.host}: pid {pid}")
-        if raw is not None and profile is not None:
+                session.reporter.info(f"rank {slot.rank} on {slot.host}: pid {pid}")
+        if session.recordings is not None and job.values.profile is not None:
             from hvdtune.workflows.fingerprint import warn_of_other_tensors
 
-            warn_of_other_tensors(profile, running, raw, reporter)
-        report = running.wait()
-    if running.write_error:
-        reporter.warning(running.write_error)
-    return LaunchResult(report.returncode, report.reason, report.tail)
+            profile, recordings = job.values.profile, session.recordings
+            warn_of_other_tensors(profile, running, recordings, session.reporter)
+    report: ExitStatus = running.wait()
+    return report
 
 
-def finish_traces(
-    raw: Path, target: Path, trace: TraceRequest, output: OutputRequest, reporter: StatusReporter
-) -> tuple[Path, ...]:
-    """Merges what the ranks have recorded in `raw`, and says where; without the workbench the
-    recordings are kept. Returns the traces written. Raises HvdtuneError when one cannot be."""
-    traces: tuple[Path, ...] = ()
-    if workbench.missing():
-        if any(raw.iterdir()):
-            shape = {"horovod": trace.horovod, "mark_cycles": trace.mark_cycles}
-            reporter.info(workbench.keep_recordings(raw, target, **shape))
-    else:
-        traces = write_traces(raw, target, trace, reporter)
-        for written in traces:
-            reporter.info(f"trace: {written}")
-    if raw.exists() and output.folder is None:
-        shutil.rmtree(raw)
-    return traces
+def run_by_mpi(request: RunRequest, reporter: StatusReporter) -> NoReturn:
+    """Become mpirun, whose exit code is the job's.
 
-
-def raw_folder_beside(target: Path) -> Path:
-    """Where ranks record what will be `target`. Raises ArgumentError."""
-    try:
-        return Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.absolute().parent))
-    except OSError as error:
-        problem = (
-            f"{error.strerror or error} ({target.parent}); name a file in a folder that exists and "
-            "can be written"
-        )
-        raise ArgumentError("trace", problem, target) from None
-
-
-def run_by_mpi(request: MpiRequest, reporter: StatusReporter, *, verbose: bool) -> NoReturn:
-    """Becomes mpirun, whose exit code is the job's.
-
-    Raises UsageError for what cannot be under MPI, LaunchError when mpirun cannot be started.
+    Raises UsageError for options that MPI does not support, LaunchError if mpirun cannot be
+    started.
     """
-    setting = setting_environ(request.values.core_setting())
-    command, environ = mpi_start(request.job, {**request.variables, **setting})
-    if verbose:
+    job = request.job
+    assert isinstance(job, MpiRequest)
+    setting = setting_environ(job.values.core_setting())
+    command, environ = mpi_start(job.job, {**job.variables, **setting})
+    if request.output.verbose:
         reporter.info(" ".join(command))
     try:
         os.execve(command[0], command, environ)

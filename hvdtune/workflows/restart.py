@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import os
 import shlex
-from collections.abc import Collection, Mapping, Sequence
-from contextlib import ExitStack
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 from hvdtune.core.config.environment import own_environ, read_setting
-from hvdtune.core.config.knobs import Setting, Value, load_knobs, parse_assignments, validate
-from hvdtune.core.job.interrupt import stop_signals
+from hvdtune.core.config.knobs import Value, load_knobs, parse_assignments, validate
 from hvdtune.errors import UsageError
 from hvdtune.launcher.measured import Metric
-from hvdtune.launcher.plan import starts_its_own_ranks
 from hvdtune.tuner.measure.run import JobInfo
 from hvdtune.tuner.results.profile import read_setting_file
 from hvdtune.tuner.space.search_space import ALL_SCOPES
@@ -32,19 +29,16 @@ from hvdtune.tuner.space.targets import (
 from hvdtune.tuner.space.tune_options import BY_RESTARTING, TuneOptions
 from hvdtune.tuner.stats.verdict import Verdict
 from hvdtune.workflows.fingerprint import fingerprint
-from hvdtune.workflows.launches import DDP, CommandStarter, JobStarter, output_writers
+from hvdtune.workflows.launches import DDP, TargetStarter
 from hvdtune.workflows.requests import (
     JobRequest,
-    OutputRequest,
     RestartRequest,
+    RunRequest,
     StatusReporter,
     StudyRequest,
-    report_exit,
 )
-from hvdtune.workflows.results import LaunchResult, StudyResult
-
-if TYPE_CHECKING:
-    from hvdtune.workflows.studies import StudyParts
+from hvdtune.workflows.results import StudyResult
+from hvdtune.workflows.session import Session
 
 LAUNCH_S: Final = 3.0
 TIME_BUDGET_S: Final = 1800.0
@@ -59,7 +53,7 @@ class RestartTarget:
     """
 
     target: Target
-    starter: JobStarter | CommandStarter
+    starter: TargetStarter
     reference: dict[str, Value]
     usual: Mapping[str, Value]
 
@@ -79,116 +73,91 @@ class RestartTarget:
         return {**known, "mode": "restart", "adapter": adapter}
 
 
-def launch_target(
-    job: JobRequest, request: RestartRequest, output: OutputRequest, reporter: StatusReporter
-) -> LaunchResult:
-    """Runs a command of any runtime once, under its own setting and what the request names."""
-    with ExitStack() as stack:
-        stack.enter_context(stop_signals())
-        values = job.values
-        table = named_target(job, request, (), ())
-        always = (*values.profile_setting(), *parse_assignments(values.fix, table.knobs))
-        starter = _starter(job, table, None, always)
-        writers = output_writers(output, reporter, len(job.plan.slots), stack)
-        report = starter.run_once(_reference(job, table), writers)
-    report_exit(reporter, report.returncode, report.reason)
-    return LaunchResult(report.returncode, report.reason, tuple(report.tail))
+def named_starter(job: JobRequest) -> tuple[TargetStarter, dict[str, Value]]:
+    """Return what starts the command once, and its own setting with the named values."""
+    target = named_target(job, (), ())
+    fixed = parse_assignments(job.values.fix, target.knobs)
+    always = (*job.values.profile_setting(), *fixed)
+    return TargetStarter(job, target, None, always), _reference(job, target)
 
 
 def find_target(
     job: JobRequest,
-    request: RestartRequest,
     *,
     knobs: Sequence[str] = (),
     settings: Sequence[Path] = (),
     limit_s: float | None = None,
 ) -> RestartTarget:
-    """The command with the knobs that are searched by default and all that are named.
+    """Return the command with the knobs that are searched by default and all named ones.
 
-    Those named are `knobs` and what the files `settings` hold. Where DDP's are among them the
-    command is started once for the arguments of its own, at most for `limit_s` (None: half an
-    hour).
+    If a knob of DistributedDataParallel is among them, the command is started once for its own
+    arguments.
+
+    Args:
+        knobs: names of further knobs.
+        settings: files whose knobs are named, too.
+        limit_s: most seconds of that start; None: half an hour.
     """
-    table = named_target(job, request, knobs, settings)
-    metric = None if request.metric_regex is None else Metric(request.metric_regex)
-    starter = _starter(job, table, metric)
-    if any(knob.name.startswith(DDP) for knob in table.knobs):
-        table = with_native(table, starter.ddp_arguments(limit_s or TIME_BUDGET_S))
-        starter = _starter(job, table, metric)
-    return RestartTarget(table, starter, _reference(job, table), _table(job, {}).native)
+    target, pattern = named_target(job, knobs, settings), restart_of(job).metric_regex
+    metric = None if pattern is None else Metric(pattern)
+    starter = TargetStarter(job, target, metric)
+    if any(knob.name.startswith(DDP) for knob in target.knobs):
+        target = with_native(target, starter.ddp_arguments(limit_s or TIME_BUDGET_S))
+        starter = TargetStarter(job, target, metric)
+    return RestartTarget(target, starter, _reference(job, target), _table(job, {}).native)
+
+
+def restart_of(job: JobRequest) -> RestartRequest:
+    """Return how the command is measured."""
+    return job.restart or RestartRequest()
 
 
 def tune_by_restarting(
-    job: JobRequest,
-    study: StudyRequest,
-    restart: RestartRequest,
-    output: OutputRequest,
-    reporter: StatusReporter,
+    request: RunRequest, job: JobRequest, study: StudyRequest, reporter: StatusReporter
 ) -> StudyResult:
-    """Runs the study; the command is not started again after the verdict."""
+    """Run the study. The command is not started again after the verdict."""
     from hvdtune.tuner.controller import tune as run_study
     from hvdtune.workflows.studies import (
         chosen_share,
         describe_share,
-        known_of_job,
         named_knobs,
-        open_study,
-        run_identity,
+        restart_study,
         searched,
+        with_known,
     )
 
-    with stop_signals():
-        names = named_knobs(study) or ()
-        found = find_target(job, restart, knobs=names, limit_s=study.time_budget_s)
+    with Session(request, reporter) as session:
+        found = find_target(job, knobs=named_knobs(study) or (), limit_s=study.time_budget_s)
         target, default = found.target, found.reference
-        options = _tune_options(job, study, restart, target)
-        options.space(target.knobs, default, len(job.hosts), ALL_SCOPES)  # refuses what cannot be
+        options = _tune_options(job, study, target)
+        options.space(target.knobs, default, len(job.hosts), ALL_SCOPES)  # raises UsageError
         identity = {
             **searched(study, job, default),
-            **restart_identity(job, restart),
-            "vary": sorted(restart.vary),
+            **restart_identity(job),
+            "vary": sorted(restart_of(job).vary),
         }
         share = chosen_share(study, job, identity, reporter)
-        parts = replace(
-            restart_parts(found, job, default, reporter),
-            identity=identity | describe_share(share),
-            share=share,
-        )
-        with open_study(parts, job, output, reporter) as run:
-            tuned, path = run.study, run.folder.path
-            if study.use_earlier:
-                past = run_identity(job, parts.identity)
-                tuned = replace(tuned, known=known_of_job(tuned, path, past, reporter.info))
-            verdict = run_study(tuned, path, options, run.show).verdict
-            words = _words_to_use(job, target, verdict, str(run.folder.path / "profile.yaml"))
+        identity |= describe_share(share)
+        session.open_folder(identity, continues=True)
+        path = session.folder.path
+        reporter.info(f"run folder {path}")
+        session.open_output(default)
+        tuned = replace(restart_study(session, found, default), share=share)
+        if study.use_earlier:
+            tuned = with_known(tuned, session, identity, reporter.info)
+        verdict = run_study(tuned, path, options, session.show).verdict
+        words = _words_to_use(job, target, verdict, str(path / "profile.yaml"))
     return StudyResult(
-        run_dir=run.folder.path,
-        launch=run.launches.number,
+        run_dir=path,
+        launch=session.number,
         verdict=verdict,
         usage="" if verdict.setting == default else shlex.join(words),
     )
 
 
-def restart_parts(
-    found: RestartTarget, job: JobRequest, default: Setting, reporter: StatusReporter
-) -> StudyParts:
-    """The parts of a study whose every block is a launch, against the setting `default`."""
-    from hvdtune.workflows.studies import StudyParts
-
-    return StudyParts(
-        found.starter.start,
-        default,
-        {},
-        lambda: found.fingerprint(job, reporter),
-        found.target.knobs,
-        first_settings=lambda _: [found.usual],
-        restarts=True,
-        world=found.world(job),
-    )
-
-
-def restart_identity(job: JobRequest, restart: RestartRequest) -> dict[str, Any]:
-    """How the command is measured, as run.json has it."""
+def restart_identity(job: JobRequest) -> dict[str, Any]:
+    """Return how the command is measured, as run.json contains it."""
+    restart = restart_of(job)
     return {
         "mode": "restart",
         "adapter": job.adapter,
@@ -197,27 +166,13 @@ def restart_identity(job: JobRequest, restart: RestartRequest) -> dict[str, Any]
     }
 
 
-def _starter(
-    job: JobRequest, target: Target, metric: Metric | None, always: Collection[str] = ()
-) -> JobStarter | CommandStarter:
-    if job.adapter == "hvdtune":
-        return JobStarter(job.plan, target, job.options, metric, always)
-    starts_ranks = job.adapter == "ddp" and not starts_its_own_ranks(job.words)
-    has_clock = job.adapter != "command"
-    return CommandStarter(
-        job.plan, target, always, metric, starts_ranks=starts_ranks, has_clock=has_clock
-    )
+def named_target(job: JobRequest, knobs: Sequence[str], settings: Sequence[Path] = ()) -> Target:
+    """Return the knobs of `find_target` with the values that hvdtune or the environment sets.
 
-
-def named_target(
-    job: JobRequest, request: RestartRequest, knobs: Sequence[str], settings: Sequence[Path] = ()
-) -> Target:
-    """The table of `find_target`, with what hvdtune or the environment says of its knobs.
-
-    Raises UsageError for knobs that are none, or cannot be given to the job.
+    Raises UsageError for unknown knobs and for knobs that the job cannot be given.
     """
     environ = own_environ() | dict(job.options.environ)
-    target = with_varied(_table(job, environ), request.vary, environ)
+    target = with_varied(_table(job, environ), restart_of(job).vary, environ)
     if job.adapter == "hvdtune":
         target = with_native(target, read_setting())
     named = [*knobs, *parse_assignments(job.values.fix, target.knobs)]
@@ -228,7 +183,10 @@ def named_target(
     target = narrowed(holding(target, given), named)
     if job.plan.remote and any(knob.name.startswith(DDP) for knob in target.knobs):
         host = job.plan.remote[0]
-        raise UsageError(f"DDP's knobs are tuned in ranks on this machine only, not on {host}")
+        raise UsageError(
+            f"The ranks on {host} cannot be given knobs of DistributedDataParallel: these are "
+            "tuned on this machine only."
+        )
     return target
 
 
@@ -255,9 +213,7 @@ def _reference(job: JobRequest, target: Target) -> dict[str, Value]:
     return validate(setting, target.knobs)
 
 
-def _tune_options(
-    job: JobRequest, study: StudyRequest, restart: RestartRequest, target: Target
-) -> TuneOptions:
+def _tune_options(job: JobRequest, study: StudyRequest, target: Target) -> TuneOptions:
     from hvdtune.workflows.studies import named_knobs, sampling
 
     if (
@@ -276,7 +232,7 @@ def _tune_options(
         BY_RESTARTING,
         trials=study.trials or TuneOptions.trials,
         time_budget_s=study.time_budget_s or TIME_BUDGET_S,
-        block_s=restart.launch_s or LAUNCH_S,
+        block_s=restart_of(job).launch_s or LAUNCH_S,
         seed=study.seed,
         use_earlier=study.use_earlier,
         tunable=tunable,

@@ -1,213 +1,178 @@
-"""How a study is composed: its folder, its launches, what it is given, where its progress goes."""
+"""How a study is composed in a session: its options, its identity and what the tuner is given."""
 
 from __future__ import annotations
 
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
-from hvdtune.core.config.environment import storage_url
-from hvdtune.core.config.knobs import Knob, Setting, load_knobs
-from hvdtune.core.job.interrupt import Stopped
-from hvdtune.errors import ArgumentError, HvdtuneError
-from hvdtune.launcher.output import Writer
-from hvdtune.launcher.rank_files import rank_files
-from hvdtune.launcher.run import Job
+from hvdtune.core.config.environment import read_setting, storage_url
+from hvdtune.core.config.knobs import (
+    Knob,
+    Setting,
+    Value,
+    default_setting,
+    load_knobs,
+    parse_assignments,
+)
+from hvdtune.errors import ArgumentError
+from hvdtune.launcher.hosts import remote_hosts
 from hvdtune.tuner.measure.host_load import LocalHost
-from hvdtune.tuner.measure.progress import StudyProgress
 from hvdtune.tuner.measure.restart_run import ByRestarting
-from hvdtune.tuner.measure.run import JobInfo
+from hvdtune.tuner.measure.trace_files import RawTraces
 from hvdtune.tuner.results.earlier_studies import past_of
 from hvdtune.tuner.results.fingerprint import parse_fingerprint
-from hvdtune.tuner.search.known_setting import KnownSetting
 from hvdtune.tuner.search.samplers import check_sampler, default_sampler
 from hvdtune.tuner.space.objectives import check_objectives
 from hvdtune.tuner.space.space_file import read_space
-from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.space.tune_options import ONE_RUN, TuneOptions
 from hvdtune.tuner.storage.database import parse_url, shown_url
 from hvdtune.tuner.storage.shared_study import SharedStudy
-from hvdtune.tuner.study import Study
-from hvdtune.workflows.fingerprint import fingerprint
-from hvdtune.workflows.launches import Launches, Starter, live_starter
-from hvdtune.workflows.requests import (
-    ElasticRequest,
-    JobRequest,
-    OutputRequest,
-    StatusReporter,
-    StudyRequest,
-    TraceRequest,
-)
-from hvdtune.workflows.run_folder import (
-    RUNS,
-    RunFolder,
-    RunIdentity,
-    fresh_path,
-    given_variables,
-    latest_unfinished,
-)
-from hvdtune.workflows.traces import write_traces
+from hvdtune.tuner.study import EarlierRuns, Study
+from hvdtune.workflows.fingerprint import fingerprint, software
+from hvdtune.workflows.requests import ElasticRequest, JobRequest, StatusReporter, StudyRequest
+from hvdtune.workflows.run_folder import RUNS
+from hvdtune.workflows.session import Session, run_identity
+
+if TYPE_CHECKING:
+    from hvdtune.workflows.restart import RestartTarget
 
 # Per rank; the merged trace is about four times as large.
-_TIMELINE_MB: Final = 16.0
+RECORDING_MB: Final = 16.0
 _NAME_DIGITS: Final = 8
+# Hosts may join an elastic job, and with several hosts more knobs can be searched.
+_HOSTS_AT_MOST: Final = 2
+# Horovod's default number of trials. Training goes on meanwhile, so time is no limit.
+_BACKGROUND_TRIALS: Final = 20
+_BACKGROUND_BUDGET_S: Final = 86400.0
 
 
-@dataclass(frozen=True)
-class StudyParts:
-    """What a study is made of.
-
-    `identity` is what run.json says of it, `fingerprint` is asked once the folder is open.
-    `restarts` says that every block is a launch of its own; then nothing is recorded, and `world`
-    is the job of each launch, None where that is not known.
-    """
-
-    starter: Starter[Any]
-    default: Setting
-    identity: Mapping[str, Any]
-    fingerprint: Callable[[], Mapping[str, Any]]
-    knobs: Sequence[Knob] = field(default_factory=load_knobs)
-    first_settings: Callable[[Mapping[str, Any]], Sequence[Setting]] = lambda known: ()
-    share: SharedStudy | None = None
-    restarts: bool = False
-    world: JobInfo | None = None
+def start_setting(job: JobRequest | ElasticRequest) -> dict[str, Value]:
+    """Return the complete setting that the job starts with. Raises UsageError."""
+    return default_setting() | read_setting() | job.values.core_setting()
 
 
-@dataclass(frozen=True)
-class StudyRun:
-    """A study that can begin. `close_view` gives the terminal back before the study ends."""
-
-    study: Study
-    folder: RunFolder
-    launches: Launches[Any]
-    show: Callable[[StudyProgress], None]
-    close_view: Callable[[], None]
-
-
-def live_parts(
-    job: JobRequest,
-    default: Setting,
-    identity: Mapping[str, Any],
-    probe: StatusReporter | None = None,
-) -> StudyParts:
-    """The parts of a study in a live run; with `probe` the link is measured first."""
-    return StudyParts(
-        live_starter(job.plan, job.options),
-        default,
-        identity,
-        lambda: fingerprint(job.plan, job.options, probe),
+def live_options(
+    job: JobRequest | ElasticRequest, study: StudyRequest, default: Setting
+) -> TuneOptions:
+    """Return the options of a study in a live run. Raises UsageError if it cannot be searched."""
+    options, keep = TuneOptions(form_timeout_s=form_timeout_s(job)), study.keep_timelines
+    fixed = tuple(parse_assignments(job.values.fix))
+    trials, budget_s = TuneOptions.trials, TuneOptions.time_budget_s
+    is_elastic = isinstance(job, ElasticRequest)
+    if is_elastic or study.in_background:
+        options = ONE_RUN
+    if study.in_background:
+        # As in Horovod, a knob with a value from the user is fixed.
+        fixed = tuple(read_setting() | job.values.core_setting())
+        trials, budget_s = _BACKGROUND_TRIALS, _BACKGROUND_BUDGET_S
+    options = replace(
+        options,
+        **_search_options(study),
+        trials=study.trials or trials,
+        time_budget_s=study.time_budget_s or budget_s,
+        seed=study.seed,
+        fixed=fixed,
+        watch_drift=study.watch_drift,
+        use_earlier=study.use_earlier,
+        is_elastic=is_elastic,
+        keep_timelines=0 if is_elastic else TuneOptions.keep_timelines if keep is None else keep,
     )
+    hosts = _HOSTS_AT_MOST if isinstance(job, ElasticRequest) else len(job.hosts)
+    options.space(load_knobs(), default, hosts, awaits_script=not is_elastic)
+    return options
 
 
-@contextmanager
-def open_study(
-    parts: StudyParts,
-    job: JobRequest,
-    output: OutputRequest,
-    reporter: StatusReporter,
-    folder: RunFolder | None = None,
-) -> Iterator[StudyRun]:
-    """A study of the job in its run folder, or in `folder`. Leaving it leaves no process."""
-    with ExitStack() as stack:
-        if folder is None:
-            folder = stack.enter_context(open_folder(job, parts.identity, output, reporter))
-        view = ExitStack()
-        stack.enter_context(view)
-        progress = view.enter_context(reporter.progress(parts.default))
-        writers: list[Writer] = [progress.write] if output.verbose else []
-        if output.rank_files is not None:
-            writers.append(stack.enter_context(rank_files(output.rank_files, len(job.plan.slots))))
-        launches = Launches(parts.starter, folder, writers, record=not parts.restarts)
-        stack.enter_context(launches)
-        study = compose(parts, job, launches)
-        try:
-            yield StudyRun(study, folder, launches, progress.show, view.close)
-        except Stopped:
-            view.close()
-            reporter.info(f"the same command continues this study in {folder.path}")
-            raise
-
-
-def compose(parts: StudyParts, job: JobRequest, launches: Launches[Any]) -> Study:
-    """The Study that the tuner is given."""
-    known = parts.fingerprint()
-    return Study(
-        start_job=(
-            ByRestarting(launches.start, parts.world)
-            if parts.restarts
-            else functools.partial(launches.start, parts.default)
-        ),
-        knobs=parts.knobs,
-        default=parts.default,
-        hosts=len(job.hosts),
-        fingerprint=known,
-        first_settings=parts.first_settings(known),
-        host=LocalHost(has_all_ranks=parts.restarts or not job.plan.remote),
-        traces=launches.traces(len(job.plan.slots)),
-        share=parts.share,
-    )
-
-
-def known_of_job(
-    study: Study, folder: Path, job: RunIdentity, say: Callable[[str], None]
-) -> KnownSetting | None:
-    """What earlier studies of the job, in `runs/` or beside this one's folder, have ended with.
-
-    Says why what the same command has left there is not taken over.
-    """
-    parents = {RUNS, folder.parent} if study.share is None else set()
-    here = parse_fingerprint(study.fingerprint or {})
-    past = past_of(job.to_json(), here, parents, folder)
-    if past.refused:
-        say(f"{past.refused}; nothing of it is taken over")
-    return past.known
-
-
-def recorded(job: JobRequest) -> JobRequest:
-    """The job with the limit that the raw traces of a study have by default."""
-    options = replace(job.options, timeline_max_mb=job.options.timeline_max_mb or _TIMELINE_MB)
-    return replace(job, options=options)
-
-
-def form_timeout_s(job: JobRequest) -> float:
-    """How long the tuner waits for a job whose ranks may take their time to find each other."""
+def form_timeout_s(job: JobRequest | ElasticRequest) -> float:
+    """Return how long the tuner waits until the ranks of a job of fixed size have met."""
+    if isinstance(job, ElasticRequest):
+        return TuneOptions.form_timeout_s
     return max(TuneOptions.form_timeout_s, job.options.start_timeout_s + 30)
 
 
-def merge_last_launch(
-    run: StudyRun, trace: TraceRequest, reporter: StatusReporter, *, ended: bool = False
-) -> dict[str, Any]:
-    """Merges the traces of the last launch; returns the fields of MeasuredRun.
+def elastic_study(
+    session: Session, study: StudyRequest, default: Setting, identity: Mapping[str, Any]
+) -> Study:
+    """Return a study of the session's elastic job, without the ranks, which may change."""
+    from hvdtune.workflows.elastic_job import ElasticStarter
 
-    `ended`: the launch was ended, not the script.
+    job, starter = session.job, session.starter
+    assert isinstance(job, ElasticRequest) and isinstance(starter, ElasticStarter)
+    discovery = starter.discovery
+    has_all_ranks = discovery.is_fixed and not remote_hosts(discovery.found)
+    earlier = EarlierRuns(run_identity(job, identity).to_json(), (RUNS, session.folder.path.parent))
+    return Study(
+        # The folder counts launches; the tuner counts those of each membership.
+        start_job=lambda launch: session.start(default),
+        knobs=load_knobs(),
+        default=default,
+        fingerprint=software(job.command),
+        first_settings=[default_setting()],  # without this user's settings
+        host=LocalHost(has_all_ranks=has_all_ranks),
+        earlier=earlier if study.use_earlier else None,
+    )
+
+
+def live_study(session: Session, default: Setting, probe: StatusReporter | None = None) -> Study:
+    """Return a study in live runs of the session's job of fixed size.
+
+    Args:
+        probe: reports errors while the link between the ranks is measured first; None: it is not
+            measured.
     """
-    job = run.launches.latest
-    assert isinstance(job, Job)
-    if job.write_error:
-        reporter.warning(job.write_error)
-    report = job.poll()
-    rank = 0 if ended or report is None else report.rank
-    traces: tuple[Path, ...] = ()
-    try:
-        raw = run.folder.ranks(run.launches.number)
-        traces = write_traces(raw, trace.path or run.folder.trace, trace, reporter, ended=ended)
-    except HvdtuneError as error:
-        reporter.warning(f"no merged trace: {error}")
-    return {
-        "run_dir": run.folder.path,
-        "launch": run.launches.number,
-        "traces": traces,
-        "tail": job.tail(rank),
-        "tail_rank": rank,
-    }
+    job = session.job
+    assert isinstance(job, JobRequest)
+    traces = RawTraces(session.folder.path, session.ranks) if session.records else None
+    return Study(
+        start_job=functools.partial(session.start, default),
+        knobs=load_knobs(),
+        default=default,
+        hosts=len(job.hosts),
+        fingerprint=fingerprint(job.plan, job.options, probe),
+        host=LocalHost(has_all_ranks=not job.plan.remote),
+        traces=traces,
+    )
+
+
+def restart_study(session: Session, found: RestartTarget, default: Setting) -> Study:
+    """Return a study in which each measurement is a launch of the command."""
+    job = session.job
+    assert isinstance(job, JobRequest)
+    session.starter, session.records = found.starter, False
+    return Study(
+        start_job=ByRestarting(session.start, found.world(job)),
+        knobs=found.target.knobs,
+        default=default,
+        hosts=len(job.hosts),
+        fingerprint=found.fingerprint(job, session.reporter),
+        first_settings=[found.usual],
+        host=LocalHost(has_all_ranks=True),
+    )
+
+
+def with_known(
+    study: Study, session: Session, identity: Mapping[str, Any], say: Callable[[str], None]
+) -> Study:
+    """Return the study with the result of earlier studies of the same job.
+
+    They are in `runs/` or next to this run folder. If the same command left results that are not
+    reused, `say` gets the reason.
+    """
+    folder = session.folder.path
+    parents = {RUNS, folder.parent} if study.share is None else set()
+    here = parse_fingerprint(study.fingerprint or {})
+    past = past_of(run_identity(session.job, identity).to_json(), here, parents, folder)
+    if past.refused:
+        say(f"{past.refused}; its results are not reused")
+    return replace(study, known=past.known)
 
 
 def named_knobs(study: StudyRequest) -> tuple[str, ...] | None:
-    """The knobs to be searched, None where all are meant. Raises UsageError."""
+    """Return the knobs to search, None for all. Raises UsageError."""
     if study.knobs is None:
         return None
     if not any(study.knobs):
@@ -217,10 +182,8 @@ def named_knobs(study: StudyRequest) -> tuple[str, ...] | None:
     return tuple(dict.fromkeys(study.knobs))
 
 
-def search_options(study: StudyRequest) -> dict[str, Any]:
-    """Fields of TuneOptions for a live run. Raises UsageError for what cannot be."""
-    objectives = check_objectives(list(study.objectives))
-    tunable = named_knobs(study)
+def _search_options(study: StudyRequest) -> dict[str, Any]:
+    objectives, tunable = check_objectives(list(study.objectives)), named_knobs(study)
     share = study.probe_share
     return {
         "probe_share": TuneOptions.probe_share if share is None else share,
@@ -234,7 +197,7 @@ def search_options(study: StudyRequest) -> dict[str, Any]:
 def sampling(
     study: StudyRequest, knobs: Sequence[Knob], tunable: Sequence[str], objectives: int
 ) -> dict[str, Any]:
-    """The fields of TuneOptions about the sampler. Raises UsageError for what cannot be."""
+    """Return the fields of TuneOptions about the sampler. Raises UsageError."""
     sampler = study.sampler or default_sampler(objectives)
     check_sampler(sampler, objectives)
     ranges = {} if study.space is None else read_space(study.space, knobs)
@@ -248,7 +211,7 @@ def sampling(
 def searched(
     study: StudyRequest, job: JobRequest | ElasticRequest, default: Setting
 ) -> dict[str, Any]:
-    """The search space as run.json has it."""
+    """Return the search space as run.json contains it."""
     return {
         "default": dict(default),
         "knobs": None if study.knobs is None else ",".join(study.knobs),
@@ -258,53 +221,29 @@ def searched(
 
 
 def chosen_share(
-    request: StudyRequest, job: JobRequest, study: Mapping[str, Any], reporter: StatusReporter
+    request: StudyRequest, job: JobRequest, identity: Mapping[str, Any], reporter: StatusReporter
 ) -> SharedStudy | None:
-    """The study that the request or HVDTUNE_STORAGE names; None: the run folder has its own.
+    """Return the study that the request or HVDTUNE_STORAGE names; None: the run folder's own.
 
-    Without a name tuners that do the same meet: it has a digest of the command, the places of its
-    ranks and what is searched. Raises UsageError for a URL that cannot be.
+    The name of a study without one contains a digest of the command, the places of its ranks and
+    the search: tuners that search the same share it. Raises UsageError for an invalid URL.
 
     Args:
-        study: what is searched, as run.json has it.
+        identity: the search as run.json contains it.
     """
     url = request.storage or storage_url()
     if url is None:
         return None
     parse_url(url)
-    # What the link gives changes from minute to minute.
+    # Without the link, whose figures change from minute to minute.
     known = fingerprint(job.plan, job.options)
-    same = {"command": known["command"], "slots": known["slots"], **study}
+    same = {"command": known["command"], "slots": known["slots"], **identity}
     digest = hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()
     name = request.name or f"{Path(job.plan.title).stem}-{digest[:_NAME_DIGITS]}"
     reporter.info(f"study {name} in {shown_url(url)}")
-    return SharedStudy(url, name, {**known, "study": dict(study)})
+    return SharedStudy(url, name, {**known, "study": dict(identity)})
 
 
 def describe_share(share: SharedStudy | None) -> dict[str, str]:
-    """The entries of run.json: a run is continued in the same study only."""
+    """Return the entries of run.json: a run continues only in the same study."""
     return {} if share is None else {"storage": shown_url(share.url), "name": share.study}
-
-
-def run_identity(job: JobRequest, study: Mapping[str, Any] | None = None) -> RunIdentity:
-    """The identity of this job's run folder.
-
-    Its variables are those that the job is given and would not have inherited.
-    """
-    variables = given_variables(job.options.environ)
-    return RunIdentity(job.words, tuple(slot.host for slot in job.plan.slots), study, variables)
-
-
-def open_folder(
-    job: JobRequest, study: Mapping[str, Any], output: OutputRequest, reporter: StatusReporter
-) -> RunFolder:
-    """The folder asked for, else of the latest unfinished run of this study, else a new one."""
-    identity = run_identity(job, study)
-    found = None if output.folder else latest_unfinished(identity)
-    if found is not None:
-        reporter.info(
-            f"continuing the unfinished study in {found}; another folder begins a new one"
-        )
-    folder = RunFolder(output.folder or found or fresh_path(job.plan.title), identity)
-    reporter.info(f"run folder {folder.path}")
-    return folder

@@ -6,14 +6,15 @@ from dataclasses import replace
 import pytest
 
 from hvdtune.cli import app
+from hvdtune.cli.messages import TerminalReporter
 from hvdtune.cli.placement import choose_hosts
 from hvdtune.cli.request import job_of, measurement_of, rank_variables
 from hvdtune.tuner.measure.progress import Reporter, WallClock
 from hvdtune.tuner.measure.restart_run import ByRestarting, RestartRun
 from hvdtune.tuner.space.tune_options import BY_RESTARTING
-from hvdtune.workflows.launches import Launches
+from hvdtune.workflows.requests import OutputRequest, RunRequest
 from hvdtune.workflows.restart import find_target
-from hvdtune.workflows.run_folder import RunFolder, RunIdentity
+from hvdtune.workflows.session import Session
 
 _DDP = """
 import torch, torch.distributed as dist
@@ -37,22 +38,21 @@ def measure_pair(tmp_path, monkeypatch):
     def measure(changed, *words):
         options = app.parse(["run", "--mode", "restart", *words, "train.py"])
         job = job_of(options, choose_hosts(options.placement), rank_variables(options))
-        names = measurement_of(options).knobs or ()
-        prepared = find_target(job, job.restart, knobs=names)
+        prepared = find_target(job, knobs=measurement_of(options).knobs or ())
         clock, chosen = (
             WallClock(),
             replace(BY_RESTARTING, trials=1, time_budget_s=600, block_s=0.05),
         )
         reporter = Reporter(lambda progress: None, clock, 1, 600)
-        with (
-            RunFolder(tmp_path / "run", RunIdentity(("train.py",), ("localhost",))) as folder,
-            Launches(prepared.starter.start, folder, []) as launches,
-        ):
-            by = ByRestarting(launches.start)
+        request = RunRequest(job, output=OutputRequest(tmp_path / "run"))
+        with Session(request, TerminalReporter()) as session:
+            session.open_folder()
+            session.starter, session.records = prepared.starter, False
+            by = ByRestarting(session.start)
             run = RestartRun(by, prepared.reference, chosen, clock, reporter)
             run.ensure_running()
             times = run.measure({**prepared.reference, **changed}, "BAAB", run.choose_shape())
-        logs = [folder.log(launch).read_text() for launch in range(3)]
+        logs = [session.folder.log(launch).read_text() for launch in range(3)]
         return prepared, run, times, [[*filter(_told, sorted(log.splitlines()))] for log in logs]
 
     return measure

@@ -9,7 +9,7 @@ import pytest
 
 import hvdtune
 from hvdtune.errors import UsageError
-from hvdtune.workflows.studies import run_identity
+from hvdtune.workflows.session import run_identity
 
 from ..kit.pages import Page
 from ..kit.scripts import MEET
@@ -58,8 +58,8 @@ def test_the_package_shows_its_public_names_only():
     ("started", "call"),
     [
         ("hvdtune.workflows.launch.launch", lambda: hvdtune.launch("train.py", ranks=10**5)),
-        ("hvdtune.workflows.live_study.tune", lambda: hvdtune.tune("train.py", ranks=10**5)),
-        ("hvdtune.workflows.comparison.compare", lambda: hvdtune.verify("train.py", ranks=10**5)),
+        ("hvdtune.workflows.tune.tune", lambda: hvdtune.tune("train.py", ranks=10**5)),
+        ("hvdtune.workflows.compare.compare", lambda: hvdtune.verify("train.py", ranks=10**5)),
         ("hvdtune.launcher.function.Job", lambda: hvdtune.run(print, np=10**5)),
     ],
     ids=["launch", "tune", "verify", "run"],
@@ -199,11 +199,11 @@ def test_a_dict_is_compared_like_a_file_of_its_values(train, tmp_path, monkeypat
     (tmp_path / "b.yaml").write_text("cycle_time_ms: 2.5")
     started = []
 
-    def parts(job, first, identity, reporter):
+    def open_folder(session, identity, continues):
         started.append(identity)
         raise UsageError("nothing is to start")
 
-    monkeypatch.setattr("hvdtune.workflows.comparison.live_parts", parts)
+    monkeypatch.setattr("hvdtune.workflows.session.Session.open_folder", open_folder)
     for b in ("b.yaml", {"cycle_time_ms": 2.5}):
         with pytest.raises(UsageError, match="nothing is to start"):
             hvdtune.verify(script, a={"cycle_time_ms": 1}, b=b)
@@ -214,10 +214,16 @@ def test_a_dict_is_compared_like_a_file_of_its_values(train, tmp_path, monkeypat
 def test_the_variables_of_a_study_are_told_by_name_without_their_values(train, monkeypatch):
     monkeypatch.setenv("INHERITED", "1")
     script, jobs = train(""), []
-    monkeypatch.setattr("hvdtune.workflows.live_study.tune", lambda job, *_: jobs.append(job))
+
+    def open_folder(session, identity, continues):
+        jobs.append(session.job)
+        raise UsageError("nothing is to start")
+
+    monkeypatch.setattr("hvdtune.workflows.session.Session.open_folder", open_folder)
     for token in ("secret", "secret", "other"):
         env = {"INHERITED": "1", "TOKEN": token, "HVDTUNE_START_TIMEOUT_S": "50"}
-        hvdtune.tune(script, env=env)
+        with pytest.raises(UsageError, match="nothing is to start"):
+            hvdtune.tune(script, env=env)
     first, second, third = (run_identity(job, {}).variables for job in jobs)
     assert [*first] == ["TOKEN"]
     assert first == second != third
