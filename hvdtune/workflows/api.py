@@ -1,8 +1,10 @@
-"""What `hvdtune.launch`, `tune`, `verify` and `load_trace` do: workflows with plain arguments."""
+"""`hvdtune.launch`, `tune`, `verify` and `load_trace`: the workflows with plain arguments."""
 
 from __future__ import annotations
 
 import contextlib
+import inspect
+import sys
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -15,7 +17,6 @@ from hvdtune.launcher.hosts import parse_hosts, this_host
 from hvdtune.launcher.jobs import check_variables, plan_job, rank_options
 from hvdtune.streams import open_missing_streams
 from hvdtune.workflows.arguments import check_arguments
-from hvdtune.workflows.caller import CallerReporter
 from hvdtune.workflows.requests import (
     ComparisonRequest,
     JobRequest,
@@ -29,6 +30,7 @@ from hvdtune.workflows.requests import (
 if TYPE_CHECKING:
     from hvdtune.core.config.knobs import Setting
     from hvdtune.timeline.model.trace import Trace
+    from hvdtune.tuner.measure.progress import StudyProgress
     from hvdtune.tuner.space.tune_options import SamplerName
     from hvdtune.workflows.results import ComparisonResult, LaunchResult, StudyResult
 
@@ -48,20 +50,20 @@ def launch(
     run_dir: File | None = None,
     verbose: bool = False,
 ) -> LaunchResult:
-    """Runs a script on several processes and waits for its end, as `hvdtune run` does.
+    """Run a script on several processes and wait for its end, as `hvdtune run` does.
 
-    A script that fails raises nothing: see `exit_code`, `reason` and `tail` of the result.
+    A failing script raises nothing: see `exit_code`, `reason` and `tail` of the result.
 
     Args:
-        script: a script, or a list of the words of a command: `["train.py", "--lr", "0.1"]`.
-        ranks: number of processes; None: all slots of `hosts`, else one. More than 64 that are
-            also more than 16 for each processor need `hosts`, as in "localhost:100".
-        hosts: where they run, as in "a:2,b:2"; None: here.
-        profile: a profile.yaml whose setting the job takes.
-        setting: values of knobs by name, as in `{"cycle_time_ms": 2.0}`; they come before those of
+        script: a script, or a command as a list of words: `["train.py", "--lr", "0.1"]`.
+        ranks: number of processes; None: all slots of `hosts`, else one. More than 64 ranks that
+            are also more than 16 per processor need `hosts`, as in "localhost:100".
+        hosts: hosts and their slots, as in "a:2,b:2"; None: this host.
+        profile: a profile.yaml whose setting the job uses.
+        setting: values of knobs by name, as in `{"cycle_time_ms": 2.0}`; they replace those of
             the profile.
-        env: variables for the ranks, on top of this process's environment.
-        trace: a file for the timeline of all ranks; None: none, unless `run_dir` is given.
+        env: variables for the ranks, in addition to this process's environment.
+        trace: a file for the timeline of all ranks; None: no trace, unless `run_dir` is given.
         run_dir: a folder for logs and the trace.
         verbose: prints the ranks' output and process ids; False prints nothing.
 
@@ -99,30 +101,30 @@ def tune(
     run_dir: File | None = None,
     verbose: bool = False,
 ) -> StudyResult:
-    """Searches for a faster setting while a script runs, and proves it on fresh pairs.
+    """Search for a faster setting while a script runs, and verify it on fresh pairs.
 
-    As `hvdtune run --trials` does: the script is started as often as the study takes, the last
-    launch goes on to its end under the verdict's setting. Where `run_dir` holds an unfinished study
-    of the same kind it is continued.
+    As with `hvdtune run --trials`, the script is started as often as the study needs. The last
+    launch runs to its end with the verdict's setting. An unfinished study of the same kind in
+    `run_dir` is continued.
 
     Args:
         script: as for `launch`, like `ranks`, `hosts` and `env`.
-        trials: how many settings are tried.
-        time_budget_s: seconds that the study may take, the verification included.
-        knobs: the names of those that are searched; None: all that can change in a live run.
-        setting: values of knobs that the job starts with and the search leaves alone.
+        trials: number of settings to try.
+        time_budget_s: most seconds of the study, including the verification.
+        knobs: names of the knobs to search; None: all that can change in a live run.
+        setting: values of knobs that the job starts with and that are not searched.
         space: a YAML file with the range or the choices of knobs.
-        objectives: "step_time", "samples_per_s", "exposed_communication" or "cpu_time"; of several
-            the improvement of the first is proved.
-        sampler: who proposes settings; None: what suits the number of objectives.
-        seed: of the search.
-        ignore_earlier: search anew, whatever earlier launches of this job have shown.
-        run_dir: the run folder; None: that of the latest unfinished study of this script, else
-            runs/SCRIPT-TIME.
+        objectives: "step_time", "samples_per_s", "exposed_communication" or "cpu_time"; with
+            several, the improvement of the first is verified.
+        sampler: the algorithm that proposes settings; None: chosen by the number of objectives.
+        seed: seed of the search.
+        ignore_earlier: ignore results of earlier launches of this job.
+        run_dir: the run folder; None: the folder of the latest unfinished study of this script,
+            else runs/SCRIPT-TIME.
         verbose: prints progress and the ranks' output; False prints nothing.
 
     Raises:
-        UsageError: an argument is invalid, or `run_dir` holds the run of another command.
+        UsageError: an argument is invalid, or `run_dir` contains the run of another command.
         StudyError: the script cannot be measured, or the study cannot be stored.
         LaunchError: a process could not be started.
         KeyboardInterrupt: Ctrl-C or SIGTERM; the same call continues the study.
@@ -175,21 +177,20 @@ def verify(
     run_dir: File | None = None,
     verbose: bool = False,
 ) -> ComparisonResult:
-    """Measures whether a script is faster with setting B than with setting A.
+    """Compare a script's speed with settings A and B, as `hvdtune verify` does.
 
-    As `hvdtune verify` does. Without `b` no other setting is measured: A is compared with itself,
-    as `hvdtune aa` does, and the verdict is a NoiseFloor, how much A differs from A on this
-    machine. The script is ended after the last pair.
+    Without `b`, A is compared with itself, as `hvdtune aa` does. The verdict is then a NoiseFloor:
+    the difference between A and itself on this machine. The script is ended after the last pair.
 
     Args:
         script: as for `launch`, like `ranks`, `hosts` and `env`.
         b: setting B: values of knobs by name, or the file of a profile, a verdict.json or lines of
             `knob: value`; None: A against itself.
         a: setting A, like `b`; None: the default setting.
-        pairs: pairs to measure, at least 6; None: as many as a gain of 1 % takes, 20 to 120.
-        time_budget_s: seconds that the measurement may take; None: as many as it needs.
-        setting: values of knobs that hold for A and B where these do not name them.
-        seed: of the order of the pairs.
+        pairs: number of pairs, at least 6; None: enough to detect a gain of 1 %, 20 to 120.
+        time_budget_s: most seconds of the measurement; None: no limit.
+        setting: values of knobs that A and B do not name.
+        seed: seed of the order of the pairs.
         run_dir: as for `tune`.
         verbose: as for `tune`.
 
@@ -212,14 +213,14 @@ def verify(
 
 
 def load_trace(*paths: File) -> Trace:
-    """One trace of all that the paths name: files of any format, folders of ranks, run folders.
+    """Load files of any format, folders of recordings and run folders into one trace.
 
-    `events` of the result is a DataFrame with one row per event; times are in nanoseconds. What
-    could not be read is in `warnings` of the result, and each is a UserWarning.
+    `events` of the result is a DataFrame with one row per event; times are in nanoseconds. Data
+    that could not be read is listed in `warnings` of the result; each is also a UserWarning.
 
     Raises:
-        UsageError: a path is not there, or a rank is there twice.
-        TraceFormatError: a file is no trace.
+        UsageError: a path does not exist, or two files are of the same rank.
+        TraceFormatError: a file is not a trace.
     """
     workbench.require("hvdtune.load_trace")
     from hvdtune.workflows.traces import load_trace as load
@@ -243,7 +244,7 @@ def _job(
 ) -> JobRequest:
     check_arguments(script=script, ranks=ranks, hosts=hosts)
     check_variables(env)
-    open_missing_streams()  # before there are files that the ranks inherit
+    open_missing_streams()  # before files are opened, which the ranks inherit
     words = [script] if isinstance(script, str | Path) else list(script)
     places = this_host(ranks or 1) if hosts is None else parse_hosts(hosts)
     plan = plan_job([str(word) for word in words], places, ranks)
@@ -265,5 +266,52 @@ def _interruptible() -> Iterator[None]:
     try:
         yield
     except Stopped as stop:
-        # IPython and Python's own exit know this very class only.
+        # IPython and Python's own exit handle only this class.
         raise KeyboardInterrupt(str(stop)) from None
+
+
+class CallerReporter:
+    """Issues Python warnings; prints everything else if it is `verbose`.
+
+    The warnings point at the line that called the function which makes this reporter.
+    """
+
+    def __init__(self, *, verbose: bool) -> None:
+        self._verbose = verbose
+        # Warnings come from any depth and from other threads, whose stacks lack the caller.
+        frame = inspect.currentframe()
+        for _ in range(2):
+            frame = frame.f_back if frame is not None else None
+        self._file = "<unknown>" if frame is None else frame.f_code.co_filename
+        self._line = 0 if frame is None else frame.f_lineno
+        self._globals = {} if frame is None else frame.f_globals
+
+    def info(self, text: str) -> None:
+        if self._verbose:
+            print(f"hvdtune: {text}", file=sys.stderr, flush=True)
+
+    error = info  # the result or an exception contains it
+
+    def warning(self, text: str) -> None:
+        warnings.warn_explicit(
+            text,
+            UserWarning,
+            self._file,
+            self._line,
+            module=self._globals.get("__name__"),
+            registry=self._globals.setdefault("__warningregistry__", {}),
+        )
+
+    def write(self, stream: str, text: bytes) -> None:
+        if self._verbose:
+            file = sys.stdout if stream == "stdout" else sys.stderr
+            print(text.decode(errors="replace"), end="", file=file, flush=True)
+
+    def show(self, progress: StudyProgress) -> None:
+        if progress.message:
+            self.info(f"{progress.phase}: {progress.message}")
+
+    @contextlib.contextmanager
+    def progress(self, default: Setting) -> Iterator[CallerReporter]:
+        del default
+        yield self

@@ -1,4 +1,4 @@
-"""What the arguments of the Python API may be, checked before anything starts."""
+"""Checks of the arguments of the Python API, before anything starts."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class _Rule(NamedTuple):
 
 
 def check_arguments(**arguments: object) -> None:
-    """Raises UsageError for the first invalid argument; None stands for one that was left out."""
+    """Raise UsageError for the first invalid argument; None is an omitted one."""
     for name, value in arguments.items():
         rule = _RULES[name]
         is_left_out = value is None and name not in _NEEDED

@@ -1,4 +1,4 @@
-"""A job under way that the dashboard watches."""
+"""A running job that the dashboard shows."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from hvdtune.workflows.traces import newest_job
 if TYPE_CHECKING:
     import pandas as pd
 
-# Of each rank of an attached job that records nothing by itself; the oldest goes first.
+# Recording of each rank of a job that records nothing by itself; the oldest data is dropped.
 _KEPT_BYTES: Final = 16 << 20
 _KEPT_STEPS: Final = 2_000  # of a job with ranks on other hosts
 _LOWEST_PRIORITY: Final = 19
@@ -30,9 +30,9 @@ _LOWEST_PRIORITY: Final = 19
 def attached_job(
     target: str, link_gbps: float | None, reporter: StatusReporter
 ) -> Iterator[Attached]:
-    """The job that a process id or run folder names; it records for as long as the block runs.
+    """Record the job that a process id or run folder names until the block ends.
 
-    This process gets the lowest priority. Raises UsageError when there is no such job.
+    This process gets the lowest priority. Raises UsageError if the job does not exist.
     """
     with (
         tempfile.TemporaryDirectory(prefix="hvdtune-live-", ignore_cleanup_errors=True) as folder,
@@ -46,7 +46,7 @@ def attached_job(
             )
         files = Path(state.timeline) if state.timeline else Path(folder) / "rank-%r.hvt"
         job.record(str(files), _KEPT_BYTES)
-        psutil.Process().nice(_LOWEST_PRIORITY)  # the job's ranks may be beside it
+        psutil.Process().nice(_LOWEST_PRIORITY)  # the ranks may share this host
 
         def goes_on() -> bool:
             try:
@@ -61,7 +61,7 @@ def attached_job(
 
 
 class StepFeed:
-    """The latest steps of all ranks, from the launcher."""
+    """The latest steps of all ranks, as the launcher reports them."""
 
     def __init__(self, job: ControlClient) -> None:
         self._job = job
@@ -71,7 +71,7 @@ class StepFeed:
         self._table: pd.DataFrame | None = None
 
     def table(self) -> pd.DataFrame:
-        """Columns rank, step, step_ms; the same object where nothing is new."""
+        """Return the columns rank, step, step_ms; the same object without new steps."""
         import numpy as np
         import pandas as pd
 

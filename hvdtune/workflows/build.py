@@ -1,4 +1,4 @@
-"""Compiles the plugin for each MPI of this machine, and the operations for TensorFlow."""
+"""`hvdtune build`: compiles the plugin for each MPI, and the operations for TensorFlow."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _TRY: Final = "import sys; from hvdtune.core._native import MpiLibrary; MpiLibra
 
 @dataclass(frozen=True)
 class MpiInstallation:
-    """One MPI of this machine; `include` is the folder of its mpi.h, None when it has none."""
+    """One MPI of this machine; `include` is the folder of its mpi.h, None without headers."""
 
     library: Path
     abi: str
@@ -37,13 +37,13 @@ class MpiInstallation:
 
     @property
     def plugin(self) -> Path:
-        """Where its plugin belongs."""
+        """The path of its plugin."""
         return mpi_library.plugin_path(self.abi, self.version)
 
 
 @dataclass(frozen=True)
 class MpiBuild:
-    """The plugin of one MPI, or why there is none."""
+    """The plugin of one MPI, or the problem."""
 
     mpi: MpiInstallation
     plugin: Path | None = None
@@ -51,9 +51,9 @@ class MpiBuild:
 
 
 def build_mpi(*, check: bool) -> Iterator[MpiBuild]:
-    """Compiles the plugins that are missing, or with `check` only looks for them.
+    """Compile the missing plugins, or with `check` only look for them.
 
-    Raises HvdtuneError when there is no MPI or no compiler.
+    Raises HvdtuneError without an MPI or a compiler.
     """
     found = list(find())
     if not found:
@@ -70,18 +70,18 @@ def build_mpi(*, check: bool) -> Iterator[MpiBuild]:
 
 @dataclass(frozen=True)
 class TensorFlowBuild:
-    """The library of the operations for a TensorFlow, None where it is not built."""
+    """The library of the operations for a TensorFlow, None if it is not built."""
 
     version: str
     library: Path | None
 
 
 def build_tensorflow(*, check: bool) -> TensorFlowBuild:
-    """Compiles the operations for this TensorFlow, or with `check` only looks for them.
+    """Compile the operations for this TensorFlow, or with `check` only look for them.
 
-    Those that hvdtune's wheel brings for it need no compiler.
+    No compiler is needed if hvdtune's wheel contains them.
 
-    Raises HvdtuneError when TensorFlow is not installed or the compiler fails.
+    Raises HvdtuneError if TensorFlow is not installed or the compiler fails.
     """
     if find_spec("tensorflow") is None:
         raise HvdtuneError("TensorFlow is not installed: pip install tensorflow")
@@ -97,7 +97,7 @@ def build_tensorflow(*, check: bool) -> TensorFlowBuild:
 
 
 def find() -> Iterator[MpiInstallation]:
-    """Every MPI library of this machine that can be loaded."""
+    """Yield every MPI library of this machine that can be loaded."""
     headers = list(dict.fromkeys(_include_folders()))
     for library in mpi_library.installed_libraries():
         abi = mpi_library.abi_of(library)
@@ -117,7 +117,7 @@ def _plugin(mpi: MpiInstallation) -> Path:
 
 
 def _include_folders() -> Iterator[Path]:
-    """The include folders that the compiler wrappers in the PATH name."""
+    """Yield the include folders of the compiler wrappers in the PATH."""
     for wrapper in _WRAPPERS:
         if shutil.which(wrapper) is None:
             continue
@@ -131,7 +131,7 @@ def _include_folders() -> Iterator[Path]:
 
 
 def _fits(header: Path, abi: str) -> bool:
-    """Whether this mpi.h describes a library of that ABI."""
+    """Return True if this mpi.h describes a library with that ABI."""
     if not header.is_file():
         return False
     text = header.read_text(errors="replace")
@@ -166,6 +166,6 @@ def _compile(mpi: MpiInstallation, compiler: list[str]) -> Path:
         ]
         run(command, "not built, because the compiler fails")
         run([sys.executable, "-c", _TRY, str(made)], "not built, because it would not load")
-        made.chmod(0o700)  # whatever the umask: others must not write there
+        made.chmod(0o700)  # independent of the umask: others must not write it
         os.replace(made, target)
     return target

@@ -54,7 +54,9 @@ def _compare_live(session: Session, job: JobRequest, asked: ComparisonRequest) -
         session.reporter.info(_difference(first, second))
     other = {"variant": asked.variant} if isinstance(second, Variant) else second
     session.records = True
-    _open(session, {"compare": [first] if other is None else [first, other]}, first)
+    identity = {"compare": [first] if other is None else [first, other]}
+    session.open_folder(identity, continues=True)
+    session.open_output(first)
     session.open_job(RECORDING_MB)
     options = replace(_tune_options(asked), form_timeout_s=form_timeout_s(job))
     verdict = _measure(session, live_study(session, first, session.reporter), second, options)
@@ -70,7 +72,8 @@ def _compare_by_restarting(
     first = base | _named(asked.a, knobs)
     second = None if asked.b is None else base | _named(asked.b, knobs)
     compared = [first] if second is None else [first, second]
-    _open(session, {**restart_identity(job), "compare": compared}, first)
+    session.open_folder({**restart_identity(job), "compare": compared}, continues=True)
+    session.open_output(first)
     if second is not None:
         session.reporter.info(_difference(first, second))
     options = _restart_options(asked, restart_of(job).launch_s)
@@ -78,12 +81,6 @@ def _compare_by_restarting(
     session.end_launch()
     path = session.folder.path
     return ComparisonResult(run_dir=path, launch=session.number, verdict=verdict)
-
-
-def _open(session: Session, identity: Mapping[str, object], first: Setting) -> None:
-    session.open_folder(identity, continues=True)
-    session.reporter.info(f"run folder {session.folder.path}")
-    session.open_output(first)
 
 
 def _named(source: Path | Setting | None, knobs: Sequence[Knob] | None = None) -> dict[str, Value]:

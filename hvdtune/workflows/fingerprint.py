@@ -1,4 +1,4 @@
-"""What is known of a job before it starts: what a profile says, and is compared with."""
+"""The fingerprint of a job before it starts, and its comparison with a profile's."""
 
 from __future__ import annotations
 
@@ -36,10 +36,11 @@ _POLL_S: Final = 0.25
 def fingerprint(
     plan: JobPlan, options: JobOptions, probe: StatusReporter | None = None
 ) -> dict[str, Any]:
-    """The fingerprint of a job before it starts, without what only the running script shows.
+    """Return the fingerprint of a job before it starts, without the script's tensors.
 
-    With `probe`, which hears of failure, a small job of hvdtune's own measures the link first, for
-    about a second.
+    Args:
+        probe: reports errors while a small job measures the link, for about a second; None: the
+            link is not measured.
     """
     known: dict[str, Any] = {
         "world": len(plan.slots),
@@ -70,12 +71,12 @@ def software(command: Sequence[str]) -> dict[str, Any]:
 
 
 def past_winner(known: Mapping[str, Any], folder: Path = RUNS) -> NearProfile | None:
-    """What the study in `folder` ended with that was measured nearest to here, if any."""
+    """Return the result of the study in `folder` whose fingerprint is nearest, if any."""
     return nearest_profile(parse_fingerprint(known), folder)
 
 
 def warn_of_profile(job: JobRequest, reporter: StatusReporter) -> None:
-    """Says where the job differs from the one that its profile was measured on."""
+    """Warn of each difference between the job and the job that its profile was measured on."""
     path = job.values.profile
     if path is None:
         return
@@ -91,9 +92,9 @@ def warn_of_profile(job: JobRequest, reporter: StatusReporter) -> None:
 
 
 def warn_of_other_tensors(path: Path, job: Job, raw: Path, reporter: StatusReporter) -> None:
-    """Says once some steps are recorded in `raw` if the profile at `path` saw other tensors.
+    """Warn if the profile at `path` was measured with other tensors.
 
-    Returns then, or when the job has ended.
+    Returns when a few steps are recorded in `raw`, or when the job has ended.
     """
     there = Fingerprint(tensors=parse_fingerprint(read_profile(path).fingerprint).tensors)
     if there.tensors is None:
@@ -109,7 +110,7 @@ def warn_of_other_tensors(path: Path, job: Job, raw: Path, reporter: StatusRepor
 
 
 def installed_frameworks() -> Iterator[tuple[str, str]]:
-    """The names of the frameworks that are installed here, with their versions."""
+    """Yield the names and versions of the installed frameworks."""
     for name in _FRAMEWORKS:
         if version := installed_version(name):
             yield name, version

@@ -1,4 +1,4 @@
-"""Records some steps of a job that runs, asked for from outside."""
+"""`hvdtune timeline record`: records some steps of a running job."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from hvdtune.workflows.requests import RecordRequest, StatusReporter, TraceReque
 from hvdtune.workflows.traces import newest_job, warn_of_damage, write_trace
 
 _LOOK_EVERY_S: Final = 0.1
-# A launcher looks at what its ranks report four times a second.
+# A launcher reads its ranks' reports four times a second.
 _LAG_S: Final = 0.4
-# Steps that are under way when recording begins and when it ends.
+# Incomplete steps at the beginning and at the end of the recording.
 _MARGIN: Final = 2
 _NO_STEP_S: Final = 60.0
 _CLOSING_S: Final = 10.0
@@ -32,9 +32,9 @@ _CLOSING_S: Final = 10.0
 def record(
     target: str, output: Path | None, request: RecordRequest, reporter: StatusReporter
 ) -> Path:
-    """Records the job that a process id or run folder names; returns the trace it has written.
+    """Record the job that a process id or run folder names; return the path of the trace.
 
-    Raises UsageError when there is no such job, HvdtuneError when nothing could be recorded.
+    Raises UsageError if the job does not exist, HvdtuneError if nothing could be recorded.
     """
     if request.steps is not None and request.seconds is not None:
         raise UsageError("give --steps or --seconds, not both")
@@ -53,7 +53,7 @@ def record(
                 reporter.info("recording ends")
             except HvdtuneError as error:
                 reporter.warning(str(error))
-            with contextlib.suppress(HvdtuneError):  # it has ended: its files are closed
+            with contextlib.suppress(HvdtuneError):  # it has ended, so its files are closed
                 job.stop()
             trace = _read(files, state)
             warn_of_damage(trace, reporter)
@@ -64,15 +64,15 @@ def record(
             elif state.timeline and "origin_unix_ns" in trace.meta:
                 trace = cut_before(trace, since_unix_ns - trace.meta["origin_unix_ns"])
             if trace.events.empty:
-                raise HvdtuneError("nothing was recorded: the job did nothing meanwhile")
+                raise HvdtuneError("nothing was recorded: the job was idle")
             write_trace(trace, output, TraceRequest())
     return output
 
 
 @contextlib.contextmanager
 def _files(state: JobState, output: Path) -> Iterator[Path]:
-    """Where the ranks' files are, `rank-%r.hvt`: the job's own, or a folder for now."""
-    # Made for a job that has files of its own, too: it shows now that the trace can be written.
+    """Yield the path of the recordings, `rank-%r.hvt`: the job's own, or a temporary folder."""
+    # Made even for a job with its own recordings: an unwritable output fails before recording.
     try:
         folder = Path(tempfile.mkdtemp(prefix=f".{output.name}.", dir=output.absolute().parent))
     except OSError as error:
@@ -84,12 +84,12 @@ def _files(state: JobState, output: Path) -> Iterator[Path]:
 
 
 def _wait_until_recorded(job: ControlClient, files: Path, request: RecordRequest) -> None:
-    """Raises HvdtuneError when the job ends first."""
+    """Raises HvdtuneError if the job ends first."""
     give_up_s = time.monotonic() + _NO_STEP_S
     while not newest_job(files.parent):
         job.state()
         if time.monotonic() > give_up_s:
-            raise HvdtuneError("no rank has begun to record: none has called hvd.init() yet")
+            raise HvdtuneError("no rank has started to record: hvd.init() has not been called yet")
         time.sleep(_LOOK_EVERY_S)
     if request.steps is None:
         _wait_for_time(job, request.seconds)
@@ -104,8 +104,8 @@ def _wait_until_recorded(job: ControlClient, files: Path, request: RecordRequest
             give_up_s = time.monotonic() + _NO_STEP_S
         if time.monotonic() > give_up_s:
             raise HvdtuneError(
-                f"no step has ended for {_NO_STEP_S:g} s: a script without DistributedOptimizer "
-                "calls hvd.mark_step(); --seconds needs no steps"
+                f"no step has ended for {_NO_STEP_S:g} s. Call hvd.mark_step() in a script without "
+                "DistributedOptimizer, or record with --seconds."
             )
 
 
@@ -117,7 +117,7 @@ def _wait_for_time(job: ControlClient, seconds: float | None) -> None:
 
 
 def _read(files: Path, state: JobState) -> Trace:
-    """Reads the files of this host's ranks, closed unless they go on by themselves."""
+    """Read the recordings of this host's ranks. Those that the job does not need are closed."""
     give_up_s = time.monotonic() + (0.0 if state.timeline else _CLOSING_S)
     here = state.ranks - state.remote
     while time.monotonic() < give_up_s:
@@ -131,8 +131,8 @@ def _read(files: Path, state: JobState) -> Trace:
 
 
 def _whole_steps(trace: Trace, first: int, count: int) -> tuple[Trace, int]:
-    """The part of the trace with the first `count` whole steps, and how many there are."""
+    """Return the part of the trace with the first `count` whole steps, and their number."""
     steps = [step for step in common_steps(trace) if step >= first][:count]
     if not steps:
-        raise HvdtuneError("nothing was recorded: no step began and ended meanwhile")
+        raise HvdtuneError("nothing was recorded: no step began and ended during the recording")
     return cut_to_steps(trace, steps[0], steps[-1] + 1), len(steps)

@@ -1,4 +1,4 @@
-"""What a workflow returns."""
+"""The results of the workflows."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class LaunchResult:
 
     Attributes:
         exit_code: that of the first rank to fail, 128 + N when signal N killed it, else 0.
-        reason: why it ended like this, "" where there is nothing to say.
+        reason: the reason of the end, "" for a normal end.
         tail: the last lines of the rank that failed, else of rank 0.
-        run_dir: the run folder, None where none was asked for.
+        run_dir: the run folder, None without one.
         traces: the merged traces, one for each job that the ranks formed.
     """
 
@@ -38,10 +38,14 @@ class LaunchResult:
 
 @dataclass(frozen=True, kw_only=True)
 class MeasuredRun:
-    """A run folder in which something was measured.
+    """A run folder with measurements.
 
-    `launch` is the number of the last launch, whose traces are `traces`; `tail` are the last lines
-    of `tail_rank`, the rank that failed in it, else rank 0.
+    Attributes:
+        run_dir: the run folder.
+        launch: number of the last launch.
+        traces: the merged traces of the last launch.
+        tail: the last lines of one rank in the last launch.
+        tail_rank: that rank: the one that failed, else 0.
     """
 
     run_dir: Path
@@ -75,8 +79,8 @@ class StudyResult(MeasuredRun):
 
     Attributes:
         verdict: kind, gain in percent, its interval at 95 %, pairs, launches, and a sentence.
-        exit_code: the script's own after the verdict; 0 where it was not to go on.
-        usage: how to use the setting, "" where the script went on with it.
+        exit_code: the script's own after the verdict; 0 if it was ended.
+        usage: the command that uses the setting, "" if the script continued with it.
     """
 
     verdict: Verdict
@@ -85,7 +89,7 @@ class StudyResult(MeasuredRun):
 
     @property
     def setting(self) -> dict[str, Value]:
-        """The setting to use: proved faster than the default, most likely faster, or that."""
+        """The setting to use: proved or probably faster than the default, or the default."""
         return dict(self.verdict.setting)
 
     @property
@@ -95,7 +99,7 @@ class StudyResult(MeasuredRun):
 
     @property
     def profile(self) -> Profile:
-        """The setting with the evidence for it and what it was measured on."""
+        """The setting, its evidence and the fingerprint of the job."""
         from hvdtune.tuner.results.profile import read_profile
 
         return read_profile(self.profile_path)
@@ -119,9 +123,8 @@ class ComparisonResult(MeasuredRun):
     """How setting B compares with setting A, or A with itself.
 
     Attributes:
-        verdict: a Verdict on B, or the NoiseFloor of A, which is the difference that is measured
-            where there is none. Both have gain and interval at 95 % in percent, pairs, launches
-            and a sentence.
+        verdict: a Verdict on B, or the NoiseFloor of A: the difference between A and itself.
+            Both contain gain and interval at 95 % in percent, pairs, launches and a sentence.
     """
 
     verdict: Verdict | NoiseFloor

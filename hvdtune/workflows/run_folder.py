@@ -1,4 +1,4 @@
-"""The folder of a run: its files, and which command it belongs to."""
+"""The folder of a run: its files and its identity."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 RUNS: Final = Path("runs")
-# Where a shared study is; its own pointer keeps a run folder to it.
+# The place of a shared study, which storage.json contains.
 _PLACE: Final = ("storage", "name")
-# A value may be a secret: so few digits show that it has changed, and too little to find it by.
+# A value may be a secret: this many digits show a change, but do not reveal the value.
 _VALUE_DIGITS: Final = 4
-# How a job starts and what it says; the pairs of a study do not depend on them.
+# They affect the start and the messages of a job, not the pairs of a study.
 _NOT_MEASURED: Final = frozenset(
     {
         "HOROVOD_STALL_CHECK_DISABLE",
@@ -41,11 +41,13 @@ _NOT_MEASURED: Final = frozenset(
 
 @dataclass(frozen=True)
 class RunIdentity:
-    """Which command a run folder belongs to.
+    """The identity of the runs in one folder.
 
-    Runs of one folder have the same command and the same host for each rank, and studies of one
-    folder the same `study`: what is searched, what is compared, how it is measured. None: no study.
-    Studies of one folder also give their ranks the same `variables`, digests of the values by name.
+    Attributes:
+        command: the words of the command.
+        hosts: the host of each rank.
+        study: the search or comparison and its measurement; None without a study.
+        variables: digests of the ranks' variables by name; only studies are compared by them.
     """
 
     command: tuple[str, ...]
@@ -54,7 +56,7 @@ class RunIdentity:
     variables: Mapping[str, str] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """The document in run.json."""
+        """Return the document in run.json."""
         return {
             "v": 1,
             "command": list(self.command),
@@ -65,7 +67,7 @@ class RunIdentity:
 
 
 def given_variables(environ: Mapping[str, str]) -> dict[str, str]:
-    """Digests of those that ranks would not have inherited, and that pairs may depend on."""
+    """Return digests of the variables that ranks do not inherit and that may affect pairs."""
     inherited = own_environ()
     return {
         name: hashlib.sha256(value.encode(errors="surrogateescape")).hexdigest()[:_VALUE_DIGITS]
@@ -77,21 +79,21 @@ def given_variables(environ: Mapping[str, str]) -> dict[str, str]:
 class RunFolder:
     """An open run folder, held by a lock until it is closed.
 
-    RUN/run.json tells what runs; RUN/ranks/launch-K/ has the raw traces, RUN/output/launch-K.log
-    what the ranks wrote, RUN/trace.json the merged trace. RUN/failure.txt says what ended the
-    latest run before it was complete; there is none after any other.
+    RUN/run.json contains the identity, RUN/ranks/launch-K/ the recordings, RUN/output/launch-K.log
+    the ranks' output, RUN/trace.json the merged trace. RUN/failure.txt contains the reason if the
+    latest run ended before it was complete.
     """
 
     def __init__(self, path: Path, identity: RunIdentity) -> None:
-        """Makes or continues the run at `path`.
+        """Make or continue the run at `path`.
 
-        Raises UsageError when a file or another command's run is there, HvdtuneError when it is in
-        use or cannot be written.
+        Raises UsageError if a file or another command's run is there, HvdtuneError if it is in use
+        or cannot be written.
         """
         self.path = path
         try:
             path.mkdir(parents=True, exist_ok=True)
-            # A command's words may be nobody else's business; the rest of the folder can be shared.
+            # The command's words may be private; the rest of the folder can be shared.
             self._lock = os.open(path / "run.json", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
             is_file = isinstance(error, FileExistsError | NotADirectoryError)
@@ -115,14 +117,15 @@ class RunFolder:
         if there and not _same_job(stored, identity):
             raise ArgumentError(
                 "run_dir",
-                "the folder holds the run of another command or of other settings: choose another",
+                "the folder contains the run of another command or of other settings; "
+                "choose another",
                 self.path,
             )
         if there and not first_study and (names := _differing(stored, identity)):
             raise ArgumentError(
                 "run_dir",
                 "the study in the folder was measured with other values of the variables "
-                f"{', '.join(names)}: choose another",
+                f"{', '.join(names)}; choose another",
                 self.path,
             )
         if not there or first_study:
@@ -137,8 +140,8 @@ class RunFolder:
         os.close(self._lock)
 
     def keep_failure(self, reason: str) -> None:
-        """Keeps for `hvdtune study show` what ended the run."""
-        # Who started the run is told the reason in any case, also where the disk is full.
+        """Keep the reason of the run's end for `hvdtune study show`."""
+        # The reason is reported in any case, even if the disk is full.
         with contextlib.suppress(OSError):
             self._failure.write_text(reason, encoding="utf-8")
 
@@ -151,7 +154,7 @@ class RunFolder:
         return self.path / "trace.json"
 
     def ranks(self, launch: int) -> Path:
-        """The folder of one launch's raw traces, made if need be."""
+        """Return the folder of a launch's recordings; make it if necessary."""
         from hvdtune.tuner.measure.trace_files import launch_folder
 
         folder = launch_folder(self.path, launch)
@@ -159,13 +162,13 @@ class RunFolder:
         return folder
 
     def log(self, launch: int) -> Path:
-        """The file for one launch's output; its folder is made if need be."""
+        """Return the file of a launch's output; make its folder if necessary."""
         folder = self.path / "output"
         folder.mkdir(exist_ok=True)
         return folder / f"launch-{launch}.log"
 
     def next_launch(self) -> int:
-        """The number after the last launch that has left output here; the first is 0."""
+        """Return the number of the next launch; the first is 0."""
         numbers = [
             int(path.stem.removeprefix("launch-"))
             for path in self.path.glob("output/launch-*.log")
@@ -175,21 +178,21 @@ class RunFolder:
 
 
 def contents(run_dir: Path) -> list[tuple[str, str]]:
-    """The files that a run has left, for the user: (path, meaning)."""
+    """Return the files of a run for the user: (path, meaning)."""
     meanings = {
         "report.md": "report",
         "profile.yaml": "the chosen setting, for --profile",
         "verdict.json": "verdict",
         "study.db": "study (Optuna)",
-        "storage.json": "where the shared study is",
+        "storage.json": "place of the shared study",
         "pairs.jsonl": "every measured pair",
         "artifacts": "timelines of trials",
-        "live": "the study in a live run that came first",
+        "live": "first part of the study, in a live run",
         "trace.json": "merged trace, for `hvdtune timeline view`",
-        "journal.json": "what --resume takes over of the elastic job",
-        "membership.json": "who was in the elastic job when, for `hvdtune dashboard`",
-        "output": "what the ranks wrote",
-        "ranks": "raw trace of each rank",
+        "journal.json": "state of the elastic job, for --resume",
+        "membership.json": "members of the elastic job over time, for `hvdtune dashboard`",
+        "output": "output of the ranks",
+        "ranks": "recording of each rank",
     }
     return [
         (str(run_dir / name), meaning)
@@ -199,9 +202,9 @@ def contents(run_dir: Path) -> list[tuple[str, str]]:
 
 
 def latest_unfinished(identity: RunIdentity, parent: Path = RUNS) -> Path | None:
-    """The newest run of this identity whose study has no verdict; None if there is none.
+    """Return the newest run with this identity and without a verdict, None if all are finished.
 
-    Runs of other users, who alone can read what ran there, are passed over.
+    Runs of other users are skipped: only these users can read run.json.
     """
     candidates = sorted(parent.glob("*/run.json"), key=lambda path: path.stat().st_mtime_ns)
     for file in reversed(candidates):
@@ -211,7 +214,7 @@ def latest_unfinished(identity: RunIdentity, parent: Path = RUNS) -> Path | None
             text = file.read_bytes()
         except PermissionError:
             continue
-        # Older runs do not tell their variables.
+        # Older runs do not contain their variables.
         wanted = identity.to_json()
         stored = {"variables": wanted["variables"], **_parse(text)}
         if stored == wanted and not _locked(file):
@@ -220,7 +223,7 @@ def latest_unfinished(identity: RunIdentity, parent: Path = RUNS) -> Path | None
 
 
 def fresh_path(title: str, parent: Path = RUNS) -> Path:
-    """A path runs/TITLE-TIME that is not there yet."""
+    """Return an unused path runs/TITLE-TIME."""
     name = f"{Path(title).stem}-{time.strftime('%Y%m%d-%H%M%S')}"
     path = parent / name
     number = 1
@@ -244,14 +247,14 @@ def _same_job(stored: dict[str, Any], identity: RunIdentity) -> bool:
     if any(stored.get(name) != wanted[name] for name in ("command", "hosts")):
         return False
     one, other = _measured(stored), _measured(wanted)
-    # A run without a study leaves no pairs, but a comparison is in a folder of its own.
+    # A run without a study leaves no pairs, but a comparison has a folder of its own.
     if stored.get("study") is None or identity.study is None:
         return one.get("compare") == other.get("compare")
     return one == other
 
 
 def _differing(stored: dict[str, Any], identity: RunIdentity) -> list[str]:
-    """The variables that a study was not given as they are now; older runs do not tell theirs."""
+    """Return the variables whose values have changed since the study; older runs have none."""
     there = stored.get("variables")
     if identity.study is None or not isinstance(there, dict):
         return []
@@ -260,10 +263,7 @@ def _differing(stored: dict[str, Any], identity: RunIdentity) -> list[str]:
 
 
 def _measured(run: dict[str, Any]) -> dict[str, Any]:
-    """The parts of the study that pairs depend on, where they are not as usual.
-
-    Older runs do not tell all of them.
-    """
+    """Return the unusual parts of the study that pairs depend on; older runs lack some."""
     study = {"objectives": ["step_time"], **(run.get("study") or {})}
     return {
         name: value

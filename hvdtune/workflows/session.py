@@ -15,6 +15,7 @@ from hvdtune.core.job.interrupt import Stopped, stop_signals
 from hvdtune.errors import ArgumentError, HvdtuneError
 from hvdtune.launcher.output import file_writer, stamped
 from hvdtune.launcher.rank_files import rank_files, worker_files
+from hvdtune.launcher.run import ExitReport
 from hvdtune.workflows.requests import ElasticRequest, MpiRequest, report_exit
 from hvdtune.workflows.results import LaunchResult
 from hvdtune.workflows.run_folder import (
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from hvdtune.core.config.knobs import Setting
     from hvdtune.launcher.output import Writer
     from hvdtune.tuner.measure.progress import StudyProgress
-    from hvdtune.tuner.measure.run import ExitStatus
     from hvdtune.workflows.requests import JobRequest, ProgressView, RunRequest, StatusReporter
 
 
@@ -51,7 +51,7 @@ class LaunchFiles:
     recordings: Path | None
 
     def timeline(self, name: str) -> str:
-        """Return the path of the recordings called `name`, "" if there are none."""
+        """Return the path of the recordings called `name`, "" without recordings."""
         return "" if self.recordings is None else str(self.recordings / name)
 
 
@@ -132,11 +132,11 @@ class Session:
     def open_folder(
         self, study: Mapping[str, Any] | None = None, *, continues: bool = False
     ) -> None:
-        """Open the run folder that was asked for, or make one.
+        """Open the run folder that was asked for, or make one. A study's folder is reported.
 
         Args:
             study: the study's identity in run.json; None without a study.
-            continues: the folder of the latest unfinished run with this identity is used again.
+            continues: use the folder of the latest unfinished run with this identity, if any.
 
         Raises:
             UsageError: the folder cannot be used, or contains no job to resume.
@@ -145,7 +145,7 @@ class Session:
         found = latest_unfinished(identity) if continues and self.output.folder is None else None
         if found is not None:
             self.reporter.info(
-                f"continuing the unfinished study in {found}; choose another folder to start anew"
+                f"continuing the unfinished study in {found}; -o FOLDER starts a new one"
             )
         path = self.output.folder or found or fresh_path(self.job.words[0])
         if isinstance(self.job, ElasticRequest) and self.job.resume:
@@ -155,6 +155,8 @@ class Session:
         is_new = not path.exists()
         self._folder = self._stack.enter_context(RunFolder(path, identity))
         self._has_made_folder = is_new
+        if study is not None:
+            self.reporter.info(f"run folder {path}")
 
     def open_output(self, default: Setting | None = None) -> None:
         """Pass the ranks' output to the terminal and to the files of `--output-filename`.
@@ -253,28 +255,36 @@ class Session:
         """End the running launch, if any."""
         self._running.close()
 
-    def finish(self, wait: Callable[[], ExitStatus]) -> LaunchResult:
-        """Wait for the end of the job, report it and merge the recordings.
+    def wait_for_end(self, wait: Callable[[], Any]) -> ExitReport:
+        """Wait for the end of the launch and report it; a signal ends the launch.
 
         Args:
-            wait: starts the job and returns when it has ended.
+            wait: returns how the launch ended.
+        """
+        try:
+            try:
+                report: ExitReport = wait()
+            finally:
+                self.end_launch()
+        except Stopped as stop:
+            report = ExitReport(stop.exit_code, str(stop), ())
+        report_exit(self.reporter, report.returncode, report.reason)
+        return report
+
+    def finish(self, wait: Callable[[], Any]) -> LaunchResult:
+        """Wait for the end of the job, report it and merge its recordings.
+
+        Args:
+            wait: starts the job and returns how it ended.
 
         Raises:
             HvdtuneError: the job could not be started, or its trace could not be written.
         """
-        try:
-            try:
-                report = wait()
-            finally:
-                self.end_launch()
-            result = LaunchResult(report.returncode, report.reason, tuple(report.tail))
-        except Stopped as stop:
-            result = LaunchResult(stop.exit_code, str(stop))
+        report = self.wait_for_end(wait)
         self._report_write_error()
-        report_exit(self.reporter, result.exit_code, result.reason)
         folder = None if self._folder is None else self._folder.path
-        traces = self.merge()
-        return LaunchResult(result.exit_code, result.reason, result.tail, folder, traces)
+        code, reason, tail = report.returncode, report.reason, tuple(report.tail)
+        return LaunchResult(code, reason, tail, folder, self.merge())
 
     def measured(self, *, ended: bool = False) -> dict[str, Any]:
         """Merge the recordings of the latest launch; return the fields of a MeasuredRun.

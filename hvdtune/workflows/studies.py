@@ -46,7 +46,7 @@ RECORDING_MB: Final = 16.0
 _NAME_DIGITS: Final = 8
 # Hosts may join an elastic job, and with several hosts more knobs can be searched.
 _HOSTS_AT_MOST: Final = 2
-# Horovod's default number of trials. Training goes on meanwhile, so time is no limit.
+# Horovod's default number of trials. Training continues meanwhile, so the time is not limited.
 _BACKGROUND_TRIALS: Final = 20
 _BACKGROUND_BUDGET_S: Final = 86400.0
 

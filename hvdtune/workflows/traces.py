@@ -1,4 +1,4 @@
-"""Traces: from the ranks' raw files to one trace of a job, and any trace that a user names."""
+"""Traces: merging the ranks' recordings, and loading any trace that a user names."""
 
 from __future__ import annotations
 
@@ -27,13 +27,15 @@ def write_traces(
     *,
     ended: bool = False,
 ) -> tuple[Path, ...]:
-    """Merges the rank files in the folder `raw` into `target` and warns of what is missing.
+    """Merge the recordings in the folder `raw` into `target`; warn of missing data.
 
-    Where the ranks called init() again after shutdown(), each later job has a trace of its own
-    beside the first, with `-job1`, `-job2` ... in its name; all generations of an elastic job have
-    one. `ended`: the ranks were ended, so that their files need not be closed.
+    If the ranks called init() again after shutdown(), each later job has its own trace next to the
+    first, with `-job1`, `-job2` ... in its name. All generations of an elastic job share one.
 
-    Returns the traces written. Raises HvdtuneError when one cannot be.
+    Args:
+        ended: hvdtune ended the ranks, so their recordings need not be closed.
+
+    Returns the traces written. Raises HvdtuneError if one cannot be written.
     """
     from hvdtune.timeline.reading.generations import merge_generations, worker_of
     from hvdtune.timeline.reading.merge import merge
@@ -49,13 +51,13 @@ def write_traces(
 
 
 def warn_of_damage(trace: Trace, reporter: StatusReporter) -> None:
-    """Passes on what could not be read."""
+    """Report the data that could not be read."""
     for text in trace.warnings:
         reporter.warning(text)
 
 
 def write_trace(trace: Trace, target: Path, request: TraceRequest) -> None:
-    """Writes `target` in the format asked for. Raises HvdtuneError when it cannot be."""
+    """Write `target` in the requested format. Raises HvdtuneError if that fails."""
     from hvdtune.timeline.writing.export import write_chrome
     from hvdtune.timeline.writing.export_horovod import write_horovod
 
@@ -69,7 +71,7 @@ def write_trace(trace: Trace, target: Path, request: TraceRequest) -> None:
 
 
 def newest_job(raw: Path) -> list[Path]:
-    """The rank files in `raw` of the last job that the ranks formed; none before the first."""
+    """Return the recordings in `raw` of the last job that the ranks formed; [] before the first."""
     files = _by_job(raw)
     return files[max(files)] if files else []
 
@@ -85,7 +87,7 @@ def _by_job(raw: Path) -> dict[int, list[Path]]:
 
 
 def existing(paths: Sequence[Path]) -> list[Path]:
-    """The same paths. Raises UsageError for one that is not there, nor being recorded."""
+    """Return the same paths. Raises UsageError for one that neither exists nor is recorded."""
     from hvdtune.timeline.reading.folders import begun_recording
 
     for path in paths:
@@ -95,7 +97,7 @@ def existing(paths: Sequence[Path]) -> list[Path]:
 
 
 def refuse_overwriting(target: Path, paths: Iterable[Path]) -> None:
-    """Raises UsageError where writing `target` would destroy a trace that `paths` name or hold."""
+    """Raise UsageError if writing `target` would overwrite a trace in `paths`."""
     from hvdtune.timeline.reading.folders import expand
     from hvdtune.timeline.reading.formats.hvt import MAGIC
 
@@ -104,17 +106,17 @@ def refuse_overwriting(target: Path, paths: Iterable[Path]) -> None:
     for read in expand(paths):
         segments = [path for path in (read, read.parent / f"{read.name}.1") if path.exists()]
         if any(target.samefile(part) for part in segments):
-            raise UsageError(f"{target} would be written over itself; choose another --output")
-    # Of a run folder the merged trace is read, but what it was merged from lies there as well.
+            raise UsageError(f"{target} would overwrite itself; choose another --output")
+    # A run folder is read by its merged trace, but contains the recordings as well.
     with target.open("rb") as file:
         if file.read(len(MAGIC)) == MAGIC:
             raise UsageError(f"{target} is a rank's recording; choose another --output")
 
 
 def load_trace(paths: Sequence[Path]) -> Trace:
-    """One trace of all that the paths name, of any format.
+    """Load the files and folders into one trace; any format is accepted.
 
-    Raises TraceFormatError or UsageError where there is none, or a rank is there twice.
+    Raises TraceFormatError or UsageError for a path without a trace, or for a duplicate rank.
     """
     from hvdtune.timeline import open_trace
     from hvdtune.timeline.model.duplicate_ranks import refuse_two_files_of_a_rank

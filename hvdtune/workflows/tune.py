@@ -1,6 +1,6 @@
 """`hvdtune.tune`, `hvdtune run --trials` and `--autotune`: a study of a job in live runs.
 
-A study by restarting the command is in `restart.py`, one of both kinds in `two_scopes.py`.
+Studies that restart the command are in `restart_study.py`.
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hvdtune.core.config.knobs import Setting, default_setting
-from hvdtune.core.job.interrupt import Stopped
 from hvdtune.errors import StudyError, UsageError
 from hvdtune.tuner.measure.run import ExitStatus, ScriptFailed, studies_folder, study_folder
 from hvdtune.tuner.process.supervisor import TunerSupervisor
@@ -29,7 +28,6 @@ from hvdtune.workflows.requests import (
     RunRequest,
     StatusReporter,
     StudyRequest,
-    report_exit,
 )
 from hvdtune.workflows.results import LaunchResult, StudyResult
 from hvdtune.workflows.session import Session
@@ -60,13 +58,13 @@ def tune(request: RunRequest, reporter: StatusReporter) -> StudyResult | LaunchR
     job, study = request.job, request.measurement
     assert isinstance(study, StudyRequest)
     if isinstance(job, JobRequest) and job.restart is not None:
-        from hvdtune.workflows.restart import tune_by_restarting
+        from hvdtune.workflows.restart_study import tune_by_restarting
 
         return tune_by_restarting(request, job, study, reporter)
     if study.in_background:
         return _tune_in_background(request, study, reporter)
     if isinstance(job, JobRequest) and any(map(_is_of_ddp, named_knobs(study) or ())):
-        from hvdtune.workflows.two_scopes import tune_in_two_scopes
+        from hvdtune.workflows.restart_study import tune_in_two_scopes
 
         return tune_in_two_scopes(request, job, study, reporter)
     return _tune_live(request, study, reporter)
@@ -77,7 +75,7 @@ def _is_of_ddp(knob: str) -> bool:
 
 
 def _tune_live(request: RunRequest, study: StudyRequest, reporter: StatusReporter) -> StudyResult:
-    """Tune the script; it goes on to its end with the verdict's setting.
+    """Tune the script and let it run to its end with the verdict's setting.
 
     A script of fixed size is started as often as the study needs. An elastic job is started once,
     and each of its memberships is tuned separately.
@@ -121,7 +119,6 @@ def _elastic(
 ) -> Study:
     session.records = session.output.trace.path is not None
     session.open_folder(identity)
-    session.reporter.info(f"run folder {session.folder.path}")
     session.open_output(default)
     session.open_job()
     return elastic_study(session, study, default, identity)
@@ -140,7 +137,6 @@ def _fixed(
     session.records = True
     share = chosen_share(study, job, identity, reporter)
     session.open_folder(identity | describe_share(share), continues=True)
-    reporter.info(f"run folder {session.folder.path}")
     session.open_output(default)
     session.open_job(RECORDING_MB)
     plain = default_setting()
@@ -156,36 +152,32 @@ def _fixed(
 
 
 def _failure(session: Session, error: StudyError) -> StudyError:
-    """Return the error of an elastic job that its study has left; the job runs to its end.
+    """Wait for the end of an elastic job whose study failed; return the error to report.
 
-    If the script fails, its failure comes first.
+    A failure of the script comes first.
     """
     job = session.latest
     if job is None:
         return error
     if job.poll() is None:
-        session.reporter.warning(f"the study has ended: {error}; the training goes on")
+        session.reporter.warning(f"the study has ended: {error}; the training continues")
     report = job.wait()
     return ScriptFailed(report.reason, report.returncode) if report.returncode else error
 
 
 def _follow(supervisor: TunerSupervisor, session: Session, default: Setting) -> int:
-    """Let the script go on to its end; return its exit code."""
-    reporter = session.reporter
-    try:
-        reporter.info("the script goes on with this setting to its end")
-        report = supervisor.follow()
-    except Stopped as stop:
-        session.end_launch()
-        reporter.error(str(stop))
-        return stop.exit_code
-    reason = report.reason
-    if report.returncode and isinstance(session.job, JobRequest):
+    """Let the script run to its end; return its exit code."""
+    session.reporter.info("the script continues with this setting to its end")
+
+    def wait() -> Any:
+        report: Any = supervisor.follow()
+        if not report.returncode or isinstance(session.job, ElasticRequest):
+            return report
         setting = supervisor.setting
         under = "the default setting" if setting == default else describe(setting, default)
-        reason = f"the script failed under {under}: {reason}"
-    report_exit(reporter, report.returncode, reason)
-    return report.returncode
+        return replace(report, reason=f"the script failed under {under}: {report.reason}")
+
+    return session.wait_for_end(wait).returncode
 
 
 def _tune_in_background(
@@ -200,7 +192,6 @@ def _tune_in_background(
         is_elastic = isinstance(session.job, ElasticRequest)
         trials = functools.partial(_trials_of_memberships if is_elastic else _trials, path)
         log = _TrialLog(study.log_file, trials, reporter)
-        log.say(f"run folder {path}")
         session.open_job()
         if is_elastic:
             tuned = elastic_study(session, study, default, identity)

@@ -71,7 +71,7 @@ _VARIED = ("--adapter", "command", "--vary", "PACE=fast")
             r"no line of the output matched --metric-regex speed: (\S+) with a number above 0 in "
             "its group; the output is in study/output/launch-0.log",
         ),
-        (_PACED, _COMMAND, "the command's processes never called hvd.init()"),
+        (_PACED, _COMMAND, "The command's processes never called hvd.init()"),
         (
             "print('nothing')",
             ("--adapter", "ddp", "-np", "2", "train.py"),

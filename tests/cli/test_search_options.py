@@ -48,7 +48,7 @@ for _ in range({steps}):
         ),
         (
             ["--trials", "2", "--knobs", "live,ddp_bucket_cap_mb", "--step-budget", "100"],
-            "with knobs of DistributedDataParallel a study has the step time as its objective",
+            "A study with knobs of DistributedDataParallel measures the step time",
         ),
         (["--trials", "2", "--knobs", "speed,ddp_bucket_cap_mb"], "unknown knob speed"),
         (

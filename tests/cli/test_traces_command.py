@@ -123,7 +123,7 @@ def test_an_export_never_replaces_its_source(tmp_path, monkeypatch, capsys):
     assert run("timeline", "export", "simple.json") == 0
     assert (tmp_path / "simple-export.json").exists()
     assert run("timeline", "export", "simple.json", "-o", "./simple.json") == 2
-    assert "would be written over itself" in capsys.readouterr().err
+    assert "would overwrite itself" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -144,7 +144,7 @@ def test_no_output_replaces_what_is_read(command, words, output, tmp_path, monke
     Path("link.json").symlink_to("ranks/one.json")
     Path("same.json").hardlink_to("ranks/one.json")
     assert run("timeline", command, *words, "-o", output) == 2
-    assert f"{output} would be written over itself" in capsys.readouterr().err
+    assert f"{output} would overwrite itself" in capsys.readouterr().err
     for name in ("ranks/one.json", "ranks/two.json"):
         assert Path(name).read_bytes() == SIMPLE.read_bytes()
 

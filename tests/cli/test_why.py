@@ -158,7 +158,7 @@ def test_a_report_never_replaces_its_trace(capsys, slow, monkeypatch, words):
     Path("slow.html").write_bytes(before)
     code, out, err = call(capsys, "report", *words)
     assert (code, out, len(err.splitlines())) == (2, "", 1)
-    assert "would be written over itself" in err
+    assert "would overwrite itself" in err
     assert slow.read_bytes() == Path("slow.html").read_bytes() == before
 
 

@@ -83,7 +83,7 @@ def test_the_same_command_may_use_its_folder_again(tmp_path, same):
 def test_the_folder_of_another_command_or_study_is_refused(tmp_path, other):
     with RunFolder(tmp_path, _TRAIN):
         pass
-    message = "holds the run of another command or of other settings: choose another"
+    message = "contains the run of another command or of other settings; choose another"
     with pytest.raises(UsageError, match=message):
         RunFolder(tmp_path, other)
 
@@ -107,7 +107,7 @@ def test_a_study_goes_on_only_with_the_variables_that_it_was_given(tmp_path, fir
         pass
     assert latest_unfinished(first, tmp_path) == run
     assert latest_unfinished(then, tmp_path) is None
-    with pytest.raises(UsageError, match=f"with other values of the variables {names}: choose"):
+    with pytest.raises(UsageError, match=f"with other values of the variables {names}; choose"):
         RunFolder(run, then)
     for same in (first, replace(then, study=None)):  # without a study nothing is pooled
         RunFolder(run, same).__exit__(None, None, None)

@@ -9,7 +9,7 @@ from hvdtune.core.config.knobs import default_setting, load_knobs
 from hvdtune.tuner.space.search_space import ALL_SCOPES
 from hvdtune.tuner.space.targets import narrowed, target_of, with_native
 from hvdtune.workflows.restart import RestartTarget
-from hvdtune.workflows.two_scopes import changed_by, options_of_second
+from hvdtune.workflows.restart_study import changed_by, options_of_second
 
 KNOBS = "live,ddp_bucket_cap_mb"
 DDP = ("ddp_bucket_cap_mb",)

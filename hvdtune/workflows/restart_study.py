@@ -1,37 +1,42 @@
-"""A study in two parts: hvdtune's knobs in a live run, then DDP's arguments by restarting.
+"""Studies by restarting the command, alone or after a study in a live run.
 
+In a study of two parts hvdtune's knobs are tuned in a live run, then DDP's arguments by restarting.
 A pair of the second part is two launches: the script as it is, and a setting that may contain the
 live run's result and other buckets. So one verdict covers both parts.
 """
 
 from __future__ import annotations
 
+import shlex
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from hvdtune.core.config.environment import storage_url
 from hvdtune.core.config.knobs import (
+    Knob,
     Setting,
     Value,
     default_setting,
     load_knobs,
     parse_assignments,
 )
-from hvdtune.core.job.interrupt import Stopped
 from hvdtune.errors import StudyError, UsageError
+from hvdtune.tuner.controller import tune as run_study
 from hvdtune.tuner.process.supervisor import TunerSupervisor
 from hvdtune.tuner.results.profile import read_profile
 from hvdtune.tuner.search.samplers import default_sampler
 from hvdtune.tuner.space.search_space import ALL_SCOPES, KnobRange, describe
+from hvdtune.tuner.space.targets import Target
 from hvdtune.tuner.space.tune_options import BY_RESTARTING, TuneOptions
+from hvdtune.tuner.stats.verdict import Verdict
 from hvdtune.workflows.launches import DDP
 from hvdtune.workflows.requests import (
     JobRequest,
     RunRequest,
     StatusReporter,
     StudyRequest,
-    report_exit,
 )
 from hvdtune.workflows.restart import (
     LAUNCH_S,
@@ -39,17 +44,23 @@ from hvdtune.workflows.restart import (
     RestartTarget,
     find_target,
     named_target,
+    restart_identity,
+    restart_of,
 )
 from hvdtune.workflows.results import StudyResult
 from hvdtune.workflows.session import Session
 from hvdtune.workflows.studies import (
     RECORDING_MB,
+    chosen_share,
+    describe_share,
     live_options,
     live_study,
     named_knobs,
     restart_study,
+    sampling,
     searched,
     start_setting,
+    with_known,
 )
 
 if TYPE_CHECKING:
@@ -57,6 +68,38 @@ if TYPE_CHECKING:
 
 LIVE: Final = "live"  # as a knob: all that are searched in a live run; also the live part's folder
 _POLL_S: Final = 0.5
+
+
+def tune_by_restarting(
+    request: RunRequest, job: JobRequest, study: StudyRequest, reporter: StatusReporter
+) -> StudyResult:
+    """Run the study. The command is not started again after the verdict."""
+    with Session(request, reporter) as session:
+        found = find_target(job, knobs=named_knobs(study) or (), limit_s=study.time_budget_s)
+        target, default = found.target, found.reference
+        options = _tune_options(job, study, target)
+        options.space(target.knobs, default, len(job.hosts), ALL_SCOPES)  # raises UsageError
+        identity = {
+            **searched(study, job, default),
+            **restart_identity(job),
+            "vary": sorted(restart_of(job).vary),
+        }
+        share = chosen_share(study, job, identity, reporter)
+        identity |= describe_share(share)
+        session.open_folder(identity, continues=True)
+        path = session.folder.path
+        session.open_output(default)
+        tuned = replace(restart_study(session, found, default), share=share)
+        if study.use_earlier:
+            tuned = with_known(tuned, session, identity, reporter.info)
+        verdict = run_study(tuned, path, options, session.show).verdict
+        words = _words_to_use(job, target, verdict, str(path / "profile.yaml"))
+    return StudyResult(
+        run_dir=path,
+        launch=session.number,
+        verdict=verdict,
+        usage="" if verdict.setting == default else shlex.join(words),
+    )
 
 
 def tune_in_two_scopes(
@@ -76,7 +119,6 @@ def tune_in_two_scopes(
     }
     with Session(request, reporter) as session:
         session.open_folder(identity, continues=True)
-        reporter.info(f"run folder {session.folder.path}")
         found = find_target(job, knobs=ddp, limit_s=study.time_budget_s)
         inside = session.folder.path / LIVE
         traces: tuple[Path, ...] = ()
@@ -128,7 +170,6 @@ def _tune_live(
     with Session(request, reporter) as session:
         session.records = True
         session.open_folder({"default": dict(default), "knobs": ",".join(options.tunable or ())})
-        reporter.info(f"run folder {session.folder.path}")
         session.open_output(default)
         session.open_job(RECORDING_MB)
         tuned = live_study(session, default, reporter)
@@ -163,14 +204,9 @@ def options_of_second(
     """
     knobs = found.target.knobs
     options = replace(
-        BY_RESTARTING,
-        trials=study.trials or TuneOptions.trials,
-        time_budget_s=study.time_budget_s or TIME_BUDGET_S,
-        block_s=study.launch_s or LAUNCH_S,
-        seed=study.seed,
+        _options(job, study, study.launch_s, knobs),
         tunable=(*ddp, *changed),
         ranges={name: KnobRange(choices=(value,)) for name, value in changed.items()},
-        fixed=tuple(parse_assignments(job.values.fix, knobs)),
         sampler=study.sampler or default_sampler(1),
     )
     options.space(knobs, found.reference, len(job.hosts), ALL_SCOPES)  # raises UsageError
@@ -179,16 +215,14 @@ def options_of_second(
 
 def _tune_by_restarting(
     session: Session, found: RestartTarget, changed: Setting, options: TuneOptions
-) -> tuple[Any, dict[str, Any]]:
+) -> tuple[Verdict, dict[str, Any]]:
     """Run the second part and the script; return the verdict and fields of StudyResult."""
-    from hvdtune.tuner.controller import tune
-
     session.open_output(found.reference)
     tuned = restart_study(session, found, found.reference)
     tuned = replace(tuned, first_settings=[{**found.reference, **changed}])
     path = session.folder.path
     try:
-        verdict = tune(tuned, path, options, session.show).verdict
+        verdict = run_study(tuned, path, options, session.show).verdict
     except StudyError as error:
         result = f"the result of the live run is in {path / LIVE}"
         raise StudyError(f"{error}; {result}") from None
@@ -198,21 +232,61 @@ def _tune_by_restarting(
 
 def _run_to_end(session: Session, setting: Setting) -> dict[str, Any]:
     """Run the script once more; return fields of StudyResult."""
-    number, reporter = session.number + 1, session.reporter
-    reporter.info("the script is started with this setting and runs to its end")
-    try:
-        started: MeasuredJob = session.start(setting, number)
+    session.reporter.info("the script is started with this setting and runs to its end")
+
+    def wait() -> Any:
+        started: MeasuredJob = session.start(setting, session.number + 1)
         while (report := started.poll()) is None:
             started.steps()
             started.wait(_POLL_S)
-    except Stopped as stop:
-        session.end_launch()
-        reporter.error(str(stop))
-        return {"launch": number, "exit_code": stop.exit_code}
-    report_exit(reporter, report.returncode, report.reason)
+        return report
+
+    end = session.wait_for_end(wait)
     return {
-        "launch": number,
-        "exit_code": report.returncode,
-        "tail": report.tail,
-        "tail_rank": report.rank,
+        "launch": session.number,
+        "exit_code": end.returncode,
+        "tail": end.tail,
+        "tail_rank": end.rank,
     }
+
+
+def _tune_options(job: JobRequest, study: StudyRequest, target: Target) -> TuneOptions:
+    if (
+        not {*study.objectives} <= {"step_time", "samples_per_s"}
+        or study.train_steps
+        or study.probe_share is not None
+    ):
+        raise UsageError(
+            "--mode restart tunes only the step time, in launches that it ends. Leave out other "
+            "objectives, --train-steps and --probe-share."
+        )
+    named = named_knobs(study)
+    varied = [name for name in target.variables if target.variables[name] == name]
+    tunable = target.searched if named is None else tuple(dict.fromkeys([*named, *varied]))
+    return replace(
+        _options(job, study, restart_of(job).launch_s, target.knobs),
+        use_earlier=study.use_earlier,
+        tunable=tunable,
+        **sampling(study, target.knobs, tunable, 1),
+    )
+
+
+def _options(
+    job: JobRequest, study: StudyRequest, launch_s: float | None, knobs: Sequence[Knob]
+) -> TuneOptions:
+    return replace(
+        BY_RESTARTING,
+        trials=study.trials or TuneOptions.trials,
+        time_budget_s=study.time_budget_s or TIME_BUDGET_S,
+        block_s=launch_s or LAUNCH_S,
+        seed=study.seed,
+        fixed=tuple(parse_assignments(job.values.fix, knobs)),
+    )
+
+
+def _words_to_use(job: JobRequest, target: Target, verdict: Verdict, profile: str) -> Sequence[str]:
+    """Return the command line that runs the command with the verdict's setting."""
+    if job.adapter in ("hvdtune", "ddp"):
+        return ["hvdtune", "run", *job.placement, "--profile", profile, "--", *job.words]
+    variables = target.environ(verdict.setting).items()
+    return [*(f"{name}={value}" for name, value in variables), *job.words]
