@@ -24,7 +24,7 @@ from hvdtune.workflows.session import Session
 from hvdtune.workflows.studies import (
     RECORDING_MB,
     form_timeout_s,
-    live_study,
+    job_study,
     restart_study,
     start_setting,
 )
@@ -58,8 +58,8 @@ def _compare_live(session: Session, job: JobRequest, asked: ComparisonRequest) -
     session.open_folder(identity, continues=True)
     session.open_output(first)
     session.open_job(RECORDING_MB)
-    options = replace(_tune_options(asked), form_timeout_s=form_timeout_s(job))
-    verdict = _measure(session, live_study(session, first, session.reporter), second, options)
+    options = _options(asked, TuneOptions(form_timeout_s=form_timeout_s(job)))
+    verdict = _measure(session, job_study(session, first, session.reporter), second, options)
     return ComparisonResult(verdict=verdict, **session.measured(ended=True))
 
 
@@ -76,7 +76,8 @@ def _compare_by_restarting(
     session.open_output(first)
     if second is not None:
         session.reporter.info(_difference(first, second))
-    options = _restart_options(asked, restart_of(job).launch_s)
+    options = _options(asked, replace(BY_RESTARTING, block_s=restart_of(job).launch_s or LAUNCH_S))
+    options = replace(options, verify_launches=options.min_verify_pairs // 2)
     verdict = _measure(session, restart_study(session, found, first), second, options)
     session.end_launch()
     path = session.folder.path
@@ -121,27 +122,14 @@ def _check_live(a: Mapping[str, Value], b: Mapping[str, Value]) -> None:
         )
 
 
-def _tune_options(asked: ComparisonRequest) -> TuneOptions:
-    return TuneOptions(
-        trials=0,
-        time_budget_s=asked.time_budget_s or _NO_LIMIT_S,
-        seed=asked.seed,
-        min_verify_pairs=asked.pairs or TuneOptions.min_verify_pairs,
-        max_verify_pairs=_most_pairs(asked) or TuneOptions.max_verify_pairs,
-    )
-
-
-def _restart_options(asked: ComparisonRequest, launch_s: float | None) -> TuneOptions:
-    pairs = asked.pairs or BY_RESTARTING.min_verify_pairs
+def _options(asked: ComparisonRequest, usual: TuneOptions) -> TuneOptions:
     return replace(
-        BY_RESTARTING,
+        usual,
         trials=0,
         time_budget_s=asked.time_budget_s or _NO_LIMIT_S,
-        block_s=launch_s or LAUNCH_S,
         seed=asked.seed,
-        min_verify_pairs=pairs,
-        max_verify_pairs=_most_pairs(asked) or BY_RESTARTING.max_verify_pairs,
-        verify_launches=pairs // 2,
+        min_verify_pairs=asked.pairs or usual.min_verify_pairs,
+        max_verify_pairs=_most_pairs(asked) or usual.max_verify_pairs,
     )
 
 

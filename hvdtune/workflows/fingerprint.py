@@ -12,7 +12,6 @@ from typing import Any, Final
 import hvdtune
 from hvdtune.core.job.channel import StepDone
 from hvdtune.core.job.child_command import of_ranks
-from hvdtune.core.job.interrupt import stop_signals
 from hvdtune.core.rank.affinity import usable_processors
 from hvdtune.core.toolchain.frameworks import installed_version
 from hvdtune.errors import HvdtuneError
@@ -84,9 +83,8 @@ def warn_of_profile(job: JobRequest, reporter: StatusReporter) -> None:
     if profile.is_unverified:
         reporter.warning(f"{path} is unverified: {profile.unverified_text}")
     there = parse_fingerprint(profile.fingerprint)
-    with stop_signals():
-        probe = None if there.link is None else reporter
-        known = fingerprint(job.plan, job.options, probe)
+    probe = None if there.link is None else reporter
+    known = fingerprint(job.plan, job.options, probe)
     for difference in differences(there, parse_fingerprint(known)):
         reporter.warning(f"{path} was measured elsewhere: {difference}")
 

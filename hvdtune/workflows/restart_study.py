@@ -53,8 +53,8 @@ from hvdtune.workflows.studies import (
     RECORDING_MB,
     chosen_share,
     describe_share,
+    job_study,
     live_options,
-    live_study,
     named_knobs,
     restart_study,
     sampling,
@@ -91,7 +91,7 @@ def tune_by_restarting(
         session.open_output(default)
         tuned = replace(restart_study(session, found, default), share=share)
         if study.use_earlier:
-            tuned = with_known(tuned, session, identity, reporter.info)
+            tuned = with_known(tuned, session, identity)
         verdict = run_study(tuned, path, options, session.show).verdict
         words = _words_to_use(job, target, verdict, str(path / "profile.yaml"))
     return StudyResult(
@@ -172,7 +172,7 @@ def _tune_live(
         session.open_folder({"default": dict(default), "knobs": ",".join(options.tunable or ())})
         session.open_output(default)
         session.open_job(RECORDING_MB)
-        tuned = live_study(session, default, reporter)
+        tuned = job_study(session, default, reporter)
         tuned = replace(tuned, first_settings=[default_setting()])
         with TunerSupervisor(tuned, session.folder.path, options, session.show) as supervisor:
             supervisor.tune()

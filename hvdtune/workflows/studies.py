@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -94,36 +94,54 @@ def form_timeout_s(job: JobRequest | ElasticRequest) -> float:
     return max(TuneOptions.form_timeout_s, job.options.start_timeout_s + 30)
 
 
-def elastic_study(
+def live_study(
+    session: Session,
+    study: StudyRequest,
+    default: Setting,
+    identity: Mapping[str, Any],
+    probe: StatusReporter | None = None,
+    share: SharedStudy | None = None,
+) -> Study:
+    """Return a study of the session's job in live runs, with the results of earlier studies.
+
+    Args:
+        default: the setting that the job starts with.
+        identity: the search as run.json contains it.
+        probe: reports errors while the link between the ranks is measured; None: not measured.
+        share: the study in a database.
+    """
+    if isinstance(session.job, ElasticRequest):
+        return _elastic_study(session, study, default, identity)
+    tuned = replace(job_study(session, default, probe), share=share)
+    if not study.use_earlier:
+        return tuned
+    return with_known(tuned, session, identity)
+
+
+def _elastic_study(
     session: Session, study: StudyRequest, default: Setting, identity: Mapping[str, Any]
 ) -> Study:
-    """Return a study of the session's elastic job, without the ranks, which may change."""
+    """Return the study without the ranks: the tuner learns them when they have formed."""
     from hvdtune.workflows.elastic_job import ElasticStarter
 
     job, starter = session.job, session.starter
     assert isinstance(job, ElasticRequest) and isinstance(starter, ElasticStarter)
-    discovery = starter.discovery
-    has_all_ranks = discovery.is_fixed and not remote_hosts(discovery.found)
-    earlier = EarlierRuns(run_identity(job, identity).to_json(), (RUNS, session.folder.path.parent))
+    discovery, parents = starter.discovery, (RUNS, session.folder.path.parent)
+    earlier = EarlierRuns(run_identity(job, identity).to_json(), parents)
     return Study(
-        # The folder counts launches; the tuner counts those of each membership.
+        # The run folder counts the launches; the tuner counts those of each membership.
         start_job=lambda launch: session.start(default),
         knobs=load_knobs(),
         default=default,
         fingerprint=software(job.command),
         first_settings=[default_setting()],  # without this user's settings
-        host=LocalHost(has_all_ranks=has_all_ranks),
+        host=LocalHost(has_all_ranks=discovery.is_fixed and not remote_hosts(discovery.found)),
         earlier=earlier if study.use_earlier else None,
     )
 
 
-def live_study(session: Session, default: Setting, probe: StatusReporter | None = None) -> Study:
-    """Return a study in live runs of the session's job of fixed size.
-
-    Args:
-        probe: reports errors while the link between the ranks is measured first; None: it is not
-            measured.
-    """
+def job_study(session: Session, default: Setting, probe: StatusReporter | None) -> Study:
+    """Return a study in live runs of the session's job of fixed size; see `live_study`."""
     job = session.job
     assert isinstance(job, JobRequest)
     traces = RawTraces(session.folder.path, session.ranks) if session.records else None
@@ -154,21 +172,19 @@ def restart_study(session: Session, found: RestartTarget, default: Setting) -> S
     )
 
 
-def with_known(
-    study: Study, session: Session, identity: Mapping[str, Any], say: Callable[[str], None]
-) -> Study:
+def with_known(tuned: Study, session: Session, identity: Mapping[str, Any]) -> Study:
     """Return the study with the result of earlier studies of the same job.
 
     They are in `runs/` or next to this run folder. If the same command left results that are not
-    reused, `say` gets the reason.
+    reused, the reason is reported.
     """
     folder = session.folder.path
-    parents = {RUNS, folder.parent} if study.share is None else set()
-    here = parse_fingerprint(study.fingerprint or {})
+    parents = {RUNS, folder.parent} if tuned.share is None else set()
+    here = parse_fingerprint(tuned.fingerprint or {})
     past = past_of(run_identity(session.job, identity).to_json(), here, parents, folder)
     if past.refused:
-        say(f"{past.refused}; its results are not reused")
-    return replace(study, known=past.known)
+        session.reporter.info(f"{past.refused}; its results are not reused")
+    return replace(tuned, known=past.known)
 
 
 def named_knobs(study: StudyRequest) -> tuple[str, ...] | None:

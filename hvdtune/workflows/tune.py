@@ -35,13 +35,11 @@ from hvdtune.workflows.studies import (
     RECORDING_MB,
     chosen_share,
     describe_share,
-    elastic_study,
     live_options,
     live_study,
     named_knobs,
     searched,
     start_setting,
-    with_known,
 )
 
 if TYPE_CHECKING:
@@ -82,8 +80,16 @@ def _tune_live(request: RunRequest, study: StudyRequest, reporter: StatusReporte
     """
     with Session(request, reporter) as session:
         default, options, identity = _begin(session, study)
-        is_elastic = isinstance(session.job, ElasticRequest)
-        tuned = (_elastic if is_elastic else _fixed)(session, study, default, identity)
+        job, share, is_elastic = session.job, None, isinstance(session.job, ElasticRequest)
+        session.records = session.output.trace.path is not None or not is_elastic
+        if isinstance(job, JobRequest):
+            share = chosen_share(study, job, identity, reporter)
+        session.open_folder(identity | describe_share(share), continues=not is_elastic)
+        session.open_output(default)
+        session.open_job(RECORDING_MB)
+        tuned = live_study(session, study, default, identity, reporter, share)
+        if not is_elastic:
+            tuned = _with_first_settings(tuned, study)
         path = session.folder.path
         with TunerSupervisor(tuned, path, options, session.show) as supervisor:
             try:
@@ -114,39 +120,15 @@ def _begin(session: Session, study: StudyRequest) -> tuple[Setting, TuneOptions,
     )
 
 
-def _elastic(
-    session: Session, study: StudyRequest, default: Setting, identity: dict[str, Any]
-) -> Study:
-    session.records = session.output.trace.path is not None
-    session.open_folder(identity)
-    session.open_output(default)
-    session.open_job()
-    return elastic_study(session, study, default, identity)
+def _with_first_settings(tuned: Study, study: StudyRequest) -> Study:
+    """Return the study that first tries the default without this user's settings.
 
-
-def _fixed(
-    session: Session, study: StudyRequest, default: Setting, identity: dict[str, Any]
-) -> Study:
-    """Return the study, which first tries the settings that may be good.
-
-    They are the default without this user's settings, then the result of the nearest other study.
-    The known setting of the same job is measured before the search.
+    Then it tries the result of the nearest other study. A known setting comes before both.
     """
-    job, reporter = session.job, session.reporter
-    assert isinstance(job, JobRequest)
-    session.records = True
-    share = chosen_share(study, job, identity, reporter)
-    session.open_folder(identity | describe_share(share), continues=True)
-    session.open_output(default)
-    session.open_job(RECORDING_MB)
     plain = default_setting()
-    tuned = replace(live_study(session, default, reporter), share=share, first_settings=[plain])
-    if not study.use_earlier:
-        return tuned
-    tuned = with_known(tuned, session, identity, reporter.info)
-    near = past_winner(tuned.fingerprint or {})
+    near = past_winner(tuned.fingerprint or {}) if study.use_earlier else None
     if near is None:
-        return tuned
+        return replace(tuned, first_settings=[plain])
     source = str(near.path.parent) if tuned.known is None else ""
     return replace(tuned, first_settings=[plain, near.profile.setting], near=source)
 
@@ -193,12 +175,7 @@ def _tune_in_background(
         trials = functools.partial(_trials_of_memberships if is_elastic else _trials, path)
         log = _TrialLog(study.log_file, trials, reporter)
         session.open_job()
-        if is_elastic:
-            tuned = elastic_study(session, study, default, identity)
-        else:
-            tuned = live_study(session, default)
-            if study.use_earlier:
-                tuned = with_known(tuned, session, identity, log.say)
+        tuned = live_study(session, study, default, identity)
         try:
             return session.finish(lambda: _to_end(session, tuned, options, log))
         finally:
