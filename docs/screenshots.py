@@ -1,4 +1,4 @@
-"""Makes the README's pictures of the run that `make demo` leaves.
+"""Make the pictures of the README from what `make demo` leaves.
 
 python docs/screenshots.py runs/demo
 """
