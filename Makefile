@@ -25,7 +25,7 @@ ifneq ($(shell command -v ccache),)
 endif
 # These start no browser, no framework, no other host and no MPI.
 FAST := tests/core tests/timeline tests/tuner tests/house/test_architecture.py \
-  tests/house/test_shape.py
+  tests/house/test_shape.py tests/house/test_messages.py
 THIRD_PARTIES := $(VENV)-deepmd/.ready $(VENV)-ignite/.ready $(VENV)-omnifold/.ready \
   $(VENV)-lightning1/.ready $(VENV)-lightning2/.ready $(VENV)-trainers/.ready
 comma := ,
