@@ -44,7 +44,7 @@ def read_config_file(path: Path) -> dict[str, Leaf]:
     found: dict[str, Leaf] = {}
     for leaf in leaves:
         if KEYS[leaf.key] in found:
-            raise UsageError(f"{leaf.where}: {leaf.key} is given twice")
+            raise UsageError(f"{leaf.where}: {leaf.key} is specified twice")
         found[KEYS[leaf.key]] = leaf
     return {name: leaf for name, leaf in found.items() if leaf.value is not None}
 

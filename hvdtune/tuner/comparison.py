@@ -158,7 +158,7 @@ def _check_reference(
 
     if any(known(pair.reference) != known(reference) for pair in log.pairs):
         raise StudyError(
-            f"{run_dir} holds pairs against another setting: choose another run folder"
+            f"{run_dir} contains pairs against another setting. Choose another run folder."
         )
 
 
@@ -233,7 +233,7 @@ def _which_is_faster(name: str, first: Setting, verdict: Verdict) -> str:
             f"(95 % CI, {basis})"
         )
     return (
-        f"it cannot be told which is faster: training {b} is {pace(low)} to {pace(high)} than "
+        f"no significant difference: training {b} is {pace(low)} to {pace(high)} than "
         f"{a} (95 % CI, {basis})"
     )
 
@@ -260,7 +260,7 @@ def _naming(name: str, runner: PairRunner, run_dir: Path) -> Iterator[None]:
     except TrialFailed as failure:
         text = f"{name} cannot be measured: {failure}"
         if pairs := len(runner.log.pairs):
-            text += f"; {counted(pairs, 'pair')} kept, with which -o {run_dir} goes on"
+            text += f"; {counted(pairs, 'pair')} keptkept; continue with -o {run_dir}"
         if isinstance(failure, JobCrashed):
             raise ScriptFailed(text, failure.exit_code) from failure
         raise StudyError(text) from failure

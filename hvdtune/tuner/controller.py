@@ -199,7 +199,7 @@ def _run_or_leave(
         if job is not None:
             try:
                 runner.reporter.notice(
-                    f"the study stopped: {error}; training goes on as by default"
+                    f"the study stopped: {error}; training continues with the default"
                 )
             finally:
                 follow(job)
@@ -256,7 +256,7 @@ def _confirm_or_search(
         known = _known_here(context, store, study, run_dir)
         confirmed = None if known is None else confirm(context, known)
         if confirmed is not None:
-            store.set("stop", "the setting of earlier launches is borne out by this one")
+            store.set("stop", "this launch confirms the setting of earlier launches")
             return _Decided(confirmed.verdict, {}, confirmed.here, goes_on)
         verdict = _search(context, store)
     except RunOver:
@@ -291,10 +291,10 @@ def _known_here(
     there = Fingerprint(tensors=parse_fingerprint(known.fingerprint).tensors)
     other = list(differences(there, Fingerprint(tensors=recorded_tensors(run_dir))))
     if store.space.adopt(known.setting) != dict(known.setting):
-        other.append("its setting cannot be searched here")
+        other.append("its setting is outside this study's search space")
     if not other:
         return known
-    context.reporter.notice(f"nothing is taken over from {known.source}: {'; '.join(other)}")
+    context.reporter.notice(f"ignored the setting of {known.source}: {'; '.join(other)}")
     return None
 
 
@@ -311,7 +311,7 @@ def _take_script_knobs(
     runner.default = space.default
     store.begin(space, options, _first_settings(study, space), sampler_for(space, options))
     if study.near and space.adopt(study.first_settings[-1]):
-        runner.reporter.notice(f"the setting that {study.near} ended with is tried early")
+        runner.reporter.notice(f"the setting of {study.near} is tried early")
 
 
 def _note_failed(store: StudyStore, setting: Setting, reason: str) -> None:

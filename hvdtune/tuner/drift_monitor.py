@@ -221,7 +221,7 @@ class _Watcher:
                 best = mean, setting
         proof = None if best is None else self._prove(best[1], shape)
         if best is None or proof is None or not proof.is_proved:
-            return f"none of {_TRIALS} other settings is proved to beat it"
+            return f"{_TRIALS} other settings were tried; none is proved better"
         self._adopt(best[1])
         self._is_proved = True
         return f"{describe(best[1], self._runner.default)} is used ({proof})"

@@ -84,7 +84,7 @@ def test_a_later_run_begins_with_what_an_earlier_one_has_ended_with(hvdtune, scr
     assert told_of_earlier_launches(later) == (
         "1 earlier launch of this job is known (runs/first): cycle_time_ms=0.5 gained +8.3 %; it is"
         " measured on 20 pairs and used if that bears it out, without a search (--ignore-earlier "
-        "searches anew)"
+        "searches again)"
     )
     assert told_of_earlier_launches(anew) == ""
     (tmp_path / "stop").touch()

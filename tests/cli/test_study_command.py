@@ -163,7 +163,10 @@ def test_a_sound_study_passes(study, run_dir):
 def test_a_fault_is_one_line_and_is_mended_on_demand(study, run_dir):
     log = run_dir / "pairs.jsonl"
     log.write_text(log.read_text() + '{"v": 1, ')
-    what = "runs/train-1: pairs.jsonl: the last line is torn, its tuner was killed while it wrote"
+    what = (
+        "runs/train-1: pairs.jsonl: the last line is incomplete: its tuner was killed during the "
+    )
+    what += "write"
     code, out, _ = study("fsck")
     assert (code, out) == (1, f"{what}: --repair cuts it off, and so does the next run\n")
     assert study("fsck", "--repair")[:2] == (0, f"{what}: repaired\n")
@@ -197,7 +200,7 @@ def test_a_database_of_studies_is_used_like_a_folder_of_runs(study, tmp_path):
         (("fsck", "--runs", "nowhere"), "--runs nowhere does not exist"),
         (("list", "--runs", "train.py"), "--runs train.py is not a folder"),
         (("fsck", "--runs", "train.py"), "--runs train.py is not a folder"),
-        (("list", "--storage", "studies.db"), "the storage is not a URL such as"),
+        (("list", "--storage", "studies.db"), "The storage is not a URL such as"),
         (("list", "--storage", "redis://host"), "hvdtune cannot store studies in redis"),
         (("list", "--storage", "sqlite://"), "a study in memory is lost with its tuner"),
     ],

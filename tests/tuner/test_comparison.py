@@ -147,7 +147,7 @@ def test_pairs_against_another_setting_are_not_gone_on_with(tmp_path: Path) -> N
     bed.floor()
     other = Study(bed.cluster.start, KNOBS, B)
 
-    with pytest.raises(StudyError, match=r"another setting: choose another run folder$"):
+    with pytest.raises(StudyError, match=r"another setting. Choose another run folder.$"):
         compare(other, DEFAULT, tmp_path, TuneOptions(), clock=bed.cluster.clock)
 
 

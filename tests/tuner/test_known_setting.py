@@ -145,10 +145,10 @@ def test_a_proof_of_one_launch_stays_that_of_the_study_that_proved_it(tmp_path: 
     proved_by = str(tmp_path / "train-0")
     assert later.improved and later.proved_by == proved_by
     assert later.ci_percent == first.ci_percent
-    assert f"95 % CI in one launch of {proved_by}, borne out: " in later.text
+    assert f"95 % CI in one launch of {proved_by}, confirmed: " in later.text
     assert f"proved in one launch of {proved_by}: " in later.in_use
     assert f"{proved_by} proved that training is about" in later.advice
-    assert later.advice.endswith("and this run bears that out.")
+    assert later.advice.endswith("and this run confirms it.")
     assert read_study(tmp_path / "train-1").trials_text == "0 trials"
     report = (tmp_path / "train-1" / "report.md").read_text()
     assert f"| in one launch of {proved_by}, which proved it |" in report
@@ -163,7 +163,7 @@ def test_where_no_other_launch_counts_this_one_is_told_by_its_pairs_alone(tmp_pa
     known = KnownSetting(KNOWN, (searched,), proof, "runs/train-0", {})
     verdict = Jobs(tmp_path).run(Script(gain=short_cycles_win), known).verdict
     assert re.fullmatch(
-        r"\+8\.3 % \[4\.0, 12\.8\] 95 % CI in one launch of runs/train-0, borne out: "
+        r"\+8\.3 % \[4\.0, 12\.8\] 95 % CI in one launch of runs/train-0, confirmed: "
         r"\+\d\.\d % \[\d\.\d, \d+\.\d\] in this launch, 20 pairs",
         verdict.text,
     )
@@ -224,7 +224,7 @@ def test_a_known_setting_that_makes_the_script_fail_is_given_up(tmp_path: Path) 
 def test_where_launches_may_be_slower_with_it_the_job_is_searched(tmp_path: Path) -> None:
     jobs = Jobs(tmp_path)
     jobs.run(Script(gain=short_cycles_win), known_of(0.12, -0.09, 0.06), trials=3)
-    assert "that is no safe bet: other settings are tried, too" in jobs.messages
+    assert "its gain is uncertain: other settings are tried, too" in jobs.messages
     assert "search" in jobs.phases()
 
 

@@ -41,7 +41,7 @@ def calibrate(runner: PairRunner, shape: BlockShape, options: TuneOptions) -> Ca
         except TrialFailed as failure:
             failures += 1
             if failures >= options.max_crashes:
-                what = f"the default itself cannot be measured: {failure}"
+                what = f"cannot measure the default: {failure}"
                 if isinstance(failure, JobCrashed):
                     raise ScriptFailed(what, failure.exit_code) from failure
                 raise StudyError(what) from failure

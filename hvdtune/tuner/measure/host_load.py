@@ -10,7 +10,7 @@ from hvdtune.errors import StudyError
 from hvdtune.tuner.measure.blocks import Interference
 
 _CPUCLOCK_SCHED = 2
-_NOT_HERE = "CPU time can be measured only while every rank runs on the launcher's host"
+_NOT_HERE = "CPU time is measured only if every rank runs on the launcher's host"
 
 
 @dataclass(frozen=True)
@@ -52,7 +52,7 @@ class UnwatchedHost:
 
     def cpu_s(self, pids: Sequence[int]) -> float:
         """Raises StudyError."""
-        raise StudyError("CPU time cannot be measured here")
+        raise StudyError("this system does not report CPU time")
 
 
 class LocalHost:

@@ -374,8 +374,8 @@ class LiveRun:
         known = self._script_knobs.setdefault(knob.name, knob)
         if known is knob and self._has_default and knob.name not in self._default:
             self._reporter.notice(
-                f"the script declares {knob.name} only now: this study leaves it at its default, "
-                f"{knob.default}; declare it before the first step"
+                f"knob {knob.name} was declared after the first step, so this study leaves it "
+                f"at its default, {knob.default}; declare it before the first step"
             )
         elif known.choices != knob.choices:
             self._reporter.notice(
@@ -406,7 +406,7 @@ class LiveRun:
             self.job.next_event(_POLL_S)
         self.stop()
         if report is None or report.returncode != 0:
-            what = "the script hung up but did not end"
+            what = "the script closed its connection but is still running"
             if report is not None:
                 what = report.reason or f"the script failed with exit code {report.returncode}"
             lost = f" ({self._lost})" if self._lost and self._lost != what else ""

@@ -22,9 +22,9 @@ _PAUSE_WITHOUT_NORM = 10.0
 # Beyond the upper quartile, whatever the spread: less does not matter to a step time.
 _SLACK = {"steal": 0.03, "pressure": 0.15, "retransmits_per_s": 20.0, "longest_step": 2.0}
 _WORDS = {
-    "steal": "{:.0%} of the processors' time taken by other machines",
-    "pressure": "tasks waiting for a processor {:.0%} of the time",
-    "retransmits_per_s": "{:.0f} TCP segments sent again per second",
+    "steal": "other virtual machines took {:.0%} of the processors' time",
+    "pressure": "tasks waited for a processor {:.0%} of the time",
+    "retransmits_per_s": "{:.0f} TCP segments retransmitted per second",
     "longest_step": "a step {:.1f} times as long as the others",
 }
 

@@ -260,7 +260,7 @@ class PairRunner:
     def _exposed_s(self, blocks: Sequence[Block]) -> list[float]:
         if not self.traces:
             raise StudyError(
-                "exposed communication cannot be measured: no timeline is recorded (-o FOLDER)"
+                "cannot measure exposed communication: no timeline is recorded (-o FOLDER)"
             )
         from hvdtune.tuner.measure.step_tensors import exposed_s  # pandas takes a second
 
@@ -269,10 +269,10 @@ class PairRunner:
                 exposed = exposed_s(self.traces, [block.numbers for block in blocks])
                 if not any(exposed):
                     raise StudyError(
-                        "exposed communication cannot be measured: nothing is sent within steps"
+                        "cannot measure exposed communication: steps contain no communication"
                     )
                 return [value / block.steps for value, block in zip(exposed, blocks, strict=True)]
             except TraceFormatError as error:
                 problem = error
                 self.run.pause(_TRACE_WAIT_S)
-        raise StudyError(f"exposed communication cannot be measured: {problem}") from problem
+        raise StudyError(f"cannot measure exposed communication: {problem}") from problem

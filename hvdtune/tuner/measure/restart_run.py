@@ -340,7 +340,7 @@ class RestartRun:
         self._failures += 1
         if self._failures >= (1 if self._shape is None else self._options.max_crashes):
             times = "" if self._failures == 1 else f", {self._failures} times in a row"
-            what = f"the reference setting cannot be measured{times}: {failure}"
+            what = f"cannot measure the reference setting{times}: {failure}"
             if isinstance(failure, JobCrashed):
                 raise ScriptFailed(what, failure.exit_code)
             raise StudyError(what)

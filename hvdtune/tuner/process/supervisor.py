@@ -256,7 +256,7 @@ class TunerSupervisor:
                 self._let_run()
             raise StudyError(f"the tuner died {self._worker_exits} times in a row")
         self._notice(
-            "the tuner has died; training goes on as by default, a new tuner with the study"
+            "the tuner has died; training continues with the default, a new tuner with the study"
         )
 
     def _propose_good(self) -> None:

@@ -122,7 +122,7 @@ def _known_of(
     run, parents = study.earlier.run, study.earlier.parents
     past = past_of(run, here, parents, run_dir, inside=folder.relative_to(run_dir))
     if past.refused:
-        tell(f"{past.refused}; nothing of it is taken over")
+        tell(f"{past.refused}; its results are not reused")
     return past.known
 
 

@@ -62,7 +62,7 @@ def _advice(verdict: Verdict, default: Setting, searched: str) -> str:
         return keep + _back_to_default(verdict.believed, verdict.in_search, candidate)
     if verdict.kind == "noisy":
         return (
-            f"{keep} for now: steps take so unequal a time here that a small gain does "
+            f"{keep} for now: step times vary too much here to show a small gain does "
             "not show. Measure again on a quieter machine or for longer."
         )
     if verdict.kind == "unstable":
@@ -71,10 +71,10 @@ def _advice(verdict: Verdict, default: Setting, searched: str) -> str:
             "launch may be slower with it."
         )
     if verdict.ci_percent is None:
-        return f"{keep}: no other setting has been shown to be faster."
+        return f"{keep}: no other setting is proved faster."
     return (
         f"{keep}: {candidate} seemed the best of the others, and gains "
-        f"{_at_most(verdict.ci_percent[1])}. `hvdtune timeline why` says what else costs time."
+        f"{_at_most(verdict.ci_percent[1])}. `hvdtune timeline why` shows what else costs time."
     )
 
 
@@ -83,12 +83,11 @@ def _advice_on_proved(verdict: Verdict, candidate: str) -> str:
     faster = f"training is about {_faster(verdict.gain_percent)}"
     if verdict.proved_by:
         return (
-            f"Use {candidate}: {verdict.proved_by} proved that {faster}, and this run bears that "
-            "out."
+            f"Use {candidate}: {verdict.proved_by} proved that {faster}, and this run confirms out."
         )
     if verdict.launches == 1:
         return (
-            f"Use {candidate} in this run: {faster}. That speaks of this run only: no other launch "
+            f"Use {candidate} in this run: {faster}. This holds for this run only: no other launch "
             "was measured, and the next one may differ."
         )
     held = (
@@ -125,7 +124,7 @@ def _advice_on_expected(expected: Belief, setting: str) -> str:
     faster = f"training is probably about {_faster(expected.gain_percent)}, and hardly slower"
     if expected.scope == "in this launch":
         return (
-            f"Use {setting} in this run: {faster}. That speaks of this run only and is not proved: "
+            f"Use {setting} in this run: {faster}. This holds for this run only and is not proved: "
             "`hvdtune verify` measures this profile.yaml in other launches."
         )
     return (

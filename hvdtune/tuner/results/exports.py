@@ -44,9 +44,9 @@ def _head(profile: Profile, target: ExportTarget) -> Iterator[str]:
     if profile.is_unverified:
         expected = profile.verdict.expected
         known = "" if expected is None else f": {expected.unproved_elsewhere_text}"
-        yield f"# Nothing proves this setting better than the default{known}."
+        yield f"# This setting is not proved better than the default{known}."
     elif target != "env" and profile.adapter == "hvdtune":
-        yield "# Measured under hvdtune, which is another program: measure it there, too."
+        yield "# Measured under hvdtune, which another program. Measure it there, too."
 
 
 def _body(profile: Profile, target: ExportTarget) -> Iterator[str]:

@@ -71,11 +71,11 @@ class Assessment:
             + ("Horovod chose one" if self.finished else "not finished: the best score counts")
         )
         if not self.was_measured:
-            yield "the choice was never measured: it joins values of different rows"
+            yield "the choice was never measured: it combines values of different rows"
         if self.noise_percent is None:
             yield (
-                "no setting was measured twice, so nobody can tell gain from noise: the best of "
-                f"{self.measurements} scores is luck until it is verified"
+                "no setting was measured twice, so gain and noise are indistinguishable: the "
+                f"best of {self.measurements} scores is luck until it is verified"
             )
         else:
             yield (

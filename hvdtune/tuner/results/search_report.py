@@ -14,7 +14,7 @@ def render_search(store: StudyStore, runner: PairRunner, candidate: Setting | No
     """Why it ended, what was not measured twice, what was measured again, and the Pareto set."""
     trials = store.trials()
     stop = store.get("stop")
-    ended = f"It ended because {stop}." if stop else "It was cut short by the end of the script."
+    ended = f"It ended because {stop}." if stop else "The end of the script ended it early."
     lines = ["## Search", "", ended]
     if runner.in_use.setting != runner.default:
         used = describe(runner.in_use.setting, runner.default)
@@ -23,9 +23,7 @@ def render_search(store: StudyStore, runner: PairRunner, candidate: Setting | No
     if alike:
         lines.append(f"Proposals that were a known setting or led to a known plan: {alike}.")
     if runner.set_aside:
-        lines.append(
-            f"Pairs measured again because something else happened meanwhile: {runner.set_aside}."
-        )
+        lines.append(f"Pairs measured again because of a disturbance: {runner.set_aside}.")
     sections = ["\n".join(lines)]
     if len(runner.objectives) > 1:
         sections.append(render_pareto(trials, runner.default, runner.objectives, candidate))

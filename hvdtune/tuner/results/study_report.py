@@ -164,7 +164,7 @@ def _by_scope(verdict: Verdict) -> list[str]:
         rows.append(f"| {verdict.believed.scope}, by all readings | {_gain(verdict.believed)} |")
     if verdict.believed is not None and verdict.believed.others_percent is not None:
         low, high = verdict.believed.others_percent
-        rows.append(f"| other launches, of which none was seen | | {low:+.1f} to {high:+.1f} |")
+        rows.append(f"| other launches (not measured) | | {low:+.1f} to {high:+.1f} |")
     if not rows:
         return []
     return ["", "| scope | gain | 95 % range |", "|---|---|---|", *rows]

@@ -90,12 +90,12 @@ def confirm(context: StudyContext, known: KnownSetting) -> Confirmed | None:
     notice = context.reporter.notice
     setting = describe(known.setting, context.default)
     if not is_better_bet(_levels(known.launches).over_launches):
-        notice(f"{_opening(known, setting)}; that is no safe bet: other settings are tried, too")
+        notice(f"{_opening(known, setting)}; its gain is uncertain: other settings are tried, too")
         return None
     pairs = context.options.min_verify_pairs
     notice(
         f"{_opening(known, setting)}; it is measured on {pairs} pairs and used if that bears it "
-        "out, without a search (--ignore-earlier searches anew)"
+        "out, without a search (--ignore-earlier searches again)"
     )
     try:
         fresh = _measure(context, known.setting, pairs)

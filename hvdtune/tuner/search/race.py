@@ -78,7 +78,7 @@ def race(context: StudyContext, store: StudyStore) -> list[Candidate]:
             if is_in_use or measured >= round_number:
                 continue
             if not _has_time(context, running[0], begun_s):
-                context.reporter.notice("no more time for the race: the verification needs it")
+                context.reporter.notice("the race ends: the verification needs the remaining time")
                 running = _still(context, store, {each.trial.number for each in running})
                 _keep(store, running, rounds)
                 return running

@@ -45,13 +45,13 @@ def out_of_trials(trials: int) -> Stop:
 def out_of_time(*, by_steps: bool) -> Stop:
     """The rest of the budget is needed for the race and the verification."""
     if by_steps:
-        return Stop("steps", "the remaining steps cannot pay for another trial")
+        return Stop("steps", "the remaining steps cannot repay another trial")
     return Stop("time", "the time for the search is up")
 
 
 def out_of_settings() -> Stop:
     """The sampler proposes what is known."""
-    return Stop("space", "every setting that is proposed has been measured")
+    return Stop("space", "every proposed setting has been measured")
 
 
 def expected_gain_too_small(
@@ -84,6 +84,6 @@ def expected_gain_too_small(
     if gain * remaining.rest_s <= remaining.trial_loss_s:
         return Stop(
             "unpaid",
-            "what another trial may gain over the rest of the training is less than it costs",
+            "another trial costs more than it may gain in the rest of the training",
         )
     return None

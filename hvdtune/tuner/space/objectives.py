@@ -25,13 +25,15 @@ def check_objectives(names: Sequence[str]) -> tuple[Objective, ...]:
     known = tuple(name for name in OBJECTIVES for given in names if given == name)
     for name in names:
         if name not in OBJECTIVES:
-            raise UsageError(f"unknown objective {name}; there are {', '.join(OBJECTIVES)}")
+            raise UsageError(
+                f"unknown objective {name}; the objectives are {', '.join(OBJECTIVES)}"
+            )
         if names.count(name) > 1:
-            raise UsageError(f"the objective {name} is given twice")
+            raise UsageError(f"the objective {name} is specified twice")
     if set(names) >= _ONE_AND_THE_SAME:
         raise UsageError(
             "step_time and samples_per_s are one objective, since a script's batch is the same "
-            "under every setting: give one of them"
+            "under every setting: specify one of them"
         )
     if not names:
         raise UsageError("a study needs an objective")

@@ -272,8 +272,7 @@ def shown(name: str, value: Value) -> str:
 def _check_tunable(knob: Knob, hosts: int, scopes: Sequence[str]) -> None:
     if knob.scope not in scopes:
         raise UsageError(
-            f"{knob.name} cannot change in a live run and so cannot be tuned in one: tune it by "
-            "`hvdtune run --mode restart`"
+            f"{knob.name} cannot change in a live run. Tune it with `hvdtune run --mode restart`"
         )
     if knob.min_hosts > hosts:
         raise UsageError(f"{knob.name} has no effect on fewer than {knob.min_hosts} hosts")

@@ -47,7 +47,7 @@ def parse_space(text: str, knobs: Sequence[Knob], where: str) -> dict[str, KnobR
             if name not in table:
                 raise UsageError(f"unknown knob {name}; the knobs are {', '.join(table)}")
             if name in found:
-                raise UsageError(f"{name} is given twice")
+                raise UsageError(f"{name} is specified twice")
             found[name] = _range(table[name], wanted)
         except UsageError as error:
             errors.append(f"{where}:{line}: {error}")

@@ -87,7 +87,7 @@ _NCCL: Final = (
     ("NCCL_NTHREADS", _choice(
         "nccl_nthreads", (UNSET, "64", "128", "256", "512"), "Threads of a block.")),
     ("NCCL_MIN_NCHANNELS", _choice(
-        "nccl_min_nchannels", (UNSET, "2", "4", "8", "16"), "Least number of channels.")),
+        "nccl_min_nchannels", (UNSET, "2", "4", "8", "16"), "Minimum number of channels.")),
 )  # fmt: skip
 
 # MiB, as DistributedDataParallel counts; applied by the hook in the ranks, not by variables.
@@ -95,9 +95,9 @@ DDP_KNOBS: Final = (
     Knob("ddp_bucket_cap_mb", "MiB", "float", 1, 1024, True, 25.0, "restart",
          doc="Size of a bucket of gradients."),
     Knob("ddp_first_bucket_mb", "MiB", "float", 1 / 16, 1024, True, 1.0, "restart",
-         doc="Size of the first bucket to be ready."),
+         doc="Size of the first bucket."),
     Knob("ddp_gradient_as_bucket_view", "", "bool", 0, 1, False, False, "restart",
-         doc="Gradients are views into the buckets, which spares a copy."),
+         doc="Make gradients views into the buckets, which saves a copy."),
 )  # fmt: skip
 # A script that passes the one has none of its own of the other: they are given together.
 DDP_SIZES: Final = frozenset({"ddp_bucket_cap_mb", "ddp_first_bucket_mb"})
@@ -111,12 +111,12 @@ def _process_rows(cores: Sequence[int], local_size: int) -> list[tuple[str, Knob
     places = [",".join(map(str, each[:local_size])) for each in bound if local_size <= most]
     return [
         ("OMP_NUM_THREADS", replace(threads, doc="Threads of a rank's arithmetic.")),
-        ("HVDTUNE_TRANSPORT", _choice("transport", ("auto", "tcp"), "How ranks of a host talk.")),
+        ("HVDTUNE_TRANSPORT", _choice("transport", ("auto", "tcp"), "Transport within a host.")),
         ("HVDTUNE_THREAD_AFFINITY", _choice(
             "thread_affinity", tuple(dict.fromkeys([UNSET, *places])),
-            "Which core the core's threads keep to, by local rank.")),
+            "Core of the runtime's threads, by local rank.")),
         ("HVDTUNE_ZERO_COPY", _bool(
-            "zero_copy", "Gradients that are kept live in shared memory.", default=True)),
+            "zero_copy", "Keep gradients in shared memory.", default=True)),
     ]  # fmt: skip
 
 
@@ -310,7 +310,7 @@ def _varied_range(text: str, name: str, own: str, low_text: str, high_text: str)
     try:
         default = int(own) if whole else float(own)
     except ValueError:
-        what = f"{name}={own} is no such number" if own else f"{name} is not set"
+        what = f"{name}={own} is not such a number" if own else f"{name} is not set"
         raise UsageError(
             f"--vary {text}: {what}; set it to the value that others are compared with, or list "
             f"values: {name}={low_text},{high_text}"

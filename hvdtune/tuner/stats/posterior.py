@@ -61,7 +61,7 @@ class Belief:
         """What is said of launches that were not seen, to stand at the end; "" where some were."""
         if self.others_percent is None:
             return ""
-        return f"; other launches, of which none was seen: {_range(*self.others_percent)} %"
+        return f"; other launches (not measured): {_range(*self.others_percent)} %"
 
     @property
     def others_by_all_text(self) -> str:

@@ -232,7 +232,7 @@ def _text(
         return f"unstable: {_swing(launches)} ({spread}, {basis})"
     if kind == "noisy":
         return (
-            f"too noisy to tell: a gain of {resolution_percent:g} % is neither shown nor excluded "
+            f"too noisy to tell: a gain of {resolution_percent:g} % is neither proved nor excluded "
             f"({wording.best}{spread}, {basis}); reduce the load on the machine or verify with "
             "more pairs"
         )

@@ -37,7 +37,7 @@ def parse_url(text: str) -> sqlalchemy.URL:
         url = sqlalchemy.make_url(text)
     except (sqlalchemy.exc.ArgumentError, ValueError):
         raise UsageError(
-            "the storage is not a URL such as sqlite:///studies.db, postgresql://user@host/name "
+            "The storage is not a URL such as sqlite:///studies.db, postgresql://user@host/name "
             "or mysql://user@host/name"
         ) from None
     backend = url.get_backend_name()
@@ -82,7 +82,7 @@ def open_storage(url: sqlalchemy.URL, *, create: bool = False) -> optuna.storage
         if create:
             _make_wal(path)
         elif not path.is_file():
-            raise StudyError(f"there is no database {path}")
+            raise StudyError(f"no database {path}")
 
     def opened() -> optuna.storages.RDBStorage:
         return optuna.storages.RDBStorage(

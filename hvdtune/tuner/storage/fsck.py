@@ -34,7 +34,7 @@ from hvdtune.tuner.storage.study_reader import (
 from hvdtune.tuner.storage.trial import TrialView, artifacts_of, view_trial
 from hvdtune.tuner.storage.trial_timelines import ARTIFACTS_FOLDER
 
-_NEW_STUDY: Final = "begin a new study with -o FOLDER"
+_NEW_STUDY: Final = "start a new study with -o FOLDER"
 
 
 @dataclass(frozen=True)
@@ -64,7 +64,7 @@ def _run(folder: Path, knobs: Sequence[Knob]) -> Iterator[StudyFault]:
     log = repair.read_log(folder / PAIRS_FILE)
     yield from _of_log(folder, log, working)
     if os.access(folder / "run.json", os.R_OK) and not read_run(folder):
-        yield StudyFault("run.json does not say what ran here", _NEW_STUDY)
+        yield StudyFault("run.json does not contain the command", _NEW_STUDY)
     try:
         reference = read_reference(folder)
     except StudyError as error:
@@ -96,7 +96,7 @@ def _of_log(folder: Path, log: repair.Log, working: bool) -> Iterator[StudyFault
         )
     if log.torn_bytes and not working:
         yield StudyFault(
-            f"{PAIRS_FILE}: the last line is torn, its tuner was killed while it wrote",
+            f"{PAIRS_FILE}: the last line is incomplete: its tuner was killed during the write",
             "--repair cuts it off, and so does the next run",
             partial(repair.cut_off, path, log.torn_bytes),
         )
@@ -126,7 +126,7 @@ def _of_file(
     if problem is not None:
         yield StudyFault(
             f"{STUDY_FILE} is damaged ({problem})",
-            f"--repair sets it aside and makes it anew from {PAIRS_FILE}",
+            f"--repair moves it away and rebuilds it from {PAIRS_FILE}",
             rebuild,
         )
 
@@ -148,7 +148,7 @@ def _zombies(folder: Path, trials: Sequence[FrozenTrial]) -> Iterator[StudyFault
         if trial.state == TrialState.RUNNING:
             yield StudyFault(
                 f"trial {trial.number} is running, but no tuner works here",
-                "--repair puts it into the queue again, and so does the next run",
+                "--repair queues it again, and so does the next run",
                 partial(repair.requeue_trial, file_url(folder / STUDY_FILE), STUDY_NAME, trial),
             )
 
@@ -162,9 +162,9 @@ def _disagreements(
         there = len(pairs_of(pairs, "search", trial.setting))
         if trial.pairs != there:
             yield StudyFault(
-                f"trial {trial.number} rests on {counted(trial.pairs, 'pair')}, {PAIRS_FILE} has "
+                f"trial {trial.number} uses {counted(trial.pairs, 'pair')}, {PAIRS_FILE} has "
                 f"{there}",
-                f"--repair makes {STUDY_FILE} anew from {PAIRS_FILE}",
+                f"--repair rebuilds {STUDY_FILE} from {PAIRS_FILE}",
                 rebuild,
             )
     known = {key_of(view_trial(trial).setting) for trial in stored.trials}
@@ -172,7 +172,7 @@ def _disagreements(
     if unknown:
         yield StudyFault(
             f"{PAIRS_FILE} has {counted(unknown, 'pair')} of settings that no trial has",
-            f"--repair makes {STUDY_FILE} anew from {PAIRS_FILE}",
+            f"--repair rebuilds {STUDY_FILE} from {PAIRS_FILE}",
             rebuild,
         )
 
@@ -252,7 +252,7 @@ def _unpublished(folder: Path, pairs: Sequence[Pair]) -> Iterator[StudyFault]:
     if missing > 0:
         yield StudyFault(
             f"{reference} lacks {counted(missing, 'pair')}",
-            "--repair puts them up, and so does the next run",
+            "--repair restores them, and so does the next run",
             partial(repair.publish, reference, pairs),
         )
 
@@ -265,7 +265,7 @@ def _stored(url: sqlalchemy.URL, name: str) -> Iterator[StudyFault]:
         if trial.state == TrialState.RUNNING and tuner not in alive:
             yield StudyFault(
                 f"trial {trial.number} is running, but its tuner is not",
-                "--repair puts it into the queue again, and so does the next tuner",
+                "--repair queues it again, and so does the next tuner",
                 partial(repair.requeue_trial, url, name, trial),
             )
     running = {t.number for t in stored.trials if t.state == TrialState.RUNNING}
@@ -274,7 +274,7 @@ def _stored(url: sqlalchemy.URL, name: str) -> Iterator[StudyFault]:
     for lease in leases:
         if lease.tuner not in alive or lease.trial not in running:
             yield StudyFault(
-                f"trial {lease.trial} keeps its setting from others, but nobody measures it",
+                f"trial {lease.trial} reserves its setting, but no tuner measures it",
                 "--repair frees it, and so does the next tuner that wants it",
                 partial(repair.release, url, name, lease),
             )
@@ -291,7 +291,7 @@ def _missing_pairs(stored: Contents) -> Iterator[StudyFault]:
         there = sum(len(pairs) for pairs in of_each)
         if trial.pairs > there:
             yield StudyFault(
-                f"trial {trial.number} rests on {counted(trial.pairs, 'pair')}, the database has "
+                f"trial {trial.number} uses {counted(trial.pairs, 'pair')}, the database has "
                 f"{there}",
                 f"hvdtune study fsck --repair in the run folder of {trial.by}",
             )

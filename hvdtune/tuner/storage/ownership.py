@@ -62,7 +62,7 @@ def load(storage: RDBStorage, name: str, where: str) -> optuna.Study:
     attributes = study.user_attrs
     if not is_own(attributes):
         raise foreign(name, where)
-    _guard(storage.engine, study._study_id, attributes[MARK], f"study {name} is gone from {where}")
+    _guard(storage.engine, study._study_id, attributes[MARK], f"study {name} is missing in {where}")
     return study
 
 

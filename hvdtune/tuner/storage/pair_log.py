@@ -203,7 +203,7 @@ def parse_pair(text: bytes | str, where: str) -> Pair:
         fields: dict[str, Any] = msgspec.json.decode(text, type=dict[str, Any])
         version = fields.pop("v", None)
         if version != FORMAT_VERSION:
-            raise StudyError(f"{where}: version {version} of a pair is not known here")
+            raise StudyError(f"{where}: unknown version {version} of a pair")
         return msgspec.convert(fields, Pair)
     except msgspec.MsgspecError as error:
         raise StudyError(f"{where}: not a pair: {error}") from error

@@ -251,13 +251,13 @@ def _space_of(folder: Path, old: Contents, pairs: Sequence[Pair], knobs: Sequenc
     if not names:
         names = said["knobs"].split(",") if said.get("knobs") else []
     if default is None:
-        raise StudyError(f"{folder}: nothing says what was searched: begin a new study")
+        raise StudyError(f"{folder}: the search space is missing: start a new study")
     fixed = tuple(str(text).partition("=")[0] for text in said.get("fix") or ())
     hosts = len(set(run.get("hosts") or ())) or 1
     try:
         return make_space(knobs, default, hosts, tunable=names or None, fixed=fixed)
     except UsageError as error:
-        raise StudyError(f"{folder}: {error}: begin a new study") from error
+        raise StudyError(f"{folder}: {error}: start a new study") from error
 
 
 def _script_knobs(searched: Sequence[Sequence[Any]], default: Setting) -> list[Knob]:

@@ -76,7 +76,9 @@ def read_reference(run_dir: Path) -> StudyReference | None:
     except OSError as error:
         raise StudyError(f"cannot read {path}: {error.strerror}") from None
     except (ValueError, TypeError, KeyError):
-        raise StudyError(f"{path} does not say where the study is: use another folder") from None
+        raise StudyError(
+            f"{path} does not contain the place of the study. Use another folder."
+        ) from None
 
 
 def adopt_reference(run_dir: Path, share: SharedStudy) -> StudyReference:

@@ -194,7 +194,7 @@ def open_study(place: StudyPlace) -> OpenStudy:
 
 def _names(url: sqlalchemy.URL) -> list[str]:
     if url.get_backend_name() == "sqlite" and not Path(url.database or "").exists():
-        raise UsageError(f"there is no database {url.database}")
+        raise UsageError(f"no database {url.database}")
     return study_names(url)
 
 

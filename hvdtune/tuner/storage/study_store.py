@@ -322,7 +322,7 @@ class StudyStore:
             reference = read_reference(self._run_dir)
             if reference is not None:
                 raise StudyError(
-                    f"{self._run_dir} belongs to {reference}; name it again by HVDTUNE_STORAGE"
+                    f"{self._run_dir} belongs to {reference}; set HVDTUNE_STORAGE to it again"
                 )
             refuse_foreign_file(path)
             self._where = str(path)

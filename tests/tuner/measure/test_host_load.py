@@ -60,9 +60,9 @@ def test_the_time_of_processes_is_that_of_all_their_threads() -> None:
 @pytest.mark.parametrize(
     ("host", "pid", "message"),
     [
-        (LocalHost(), 2**22 + 1, "only while every rank runs on the launcher's host"),
-        (LocalHost(has_all_ranks=False), 1, "only while every rank runs on the launcher's host"),
-        (UnwatchedHost(), 1, "cannot be measured here"),
+        (LocalHost(), 2**22 + 1, "only if every rank runs on the launcher's host"),
+        (LocalHost(has_all_ranks=False), 1, "only if every rank runs on the launcher's host"),
+        (UnwatchedHost(), 1, "does not report CPU time"),
     ],
     ids=["no-process", "ranks-elsewhere", "unwatched"],
 )

@@ -34,7 +34,7 @@ QUIET, STOLEN = Interference(), Interference(steal=0.3)
 PAUSED = Interference(longest_step=40.0)
 
 
-RARE = Disturbance("B", "30% of the processors' time taken by other machines")
+RARE = Disturbance("B", "other virtual machines took 30% of the processors' time")
 PAUSE = Disturbance("AB", "a step 40.0 times as long as the others")
 
 

@@ -120,7 +120,7 @@ def test_a_failure_of_the_reference_is_not_blamed_on_the_setting() -> None:
 def test_a_reference_that_fails_again_and_again_ends_the_study() -> None:
     run, _ = make(Script(fails=lambda setting, launch: launch > 0 and is_default(setting)))
     run.ensure_running()
-    with pytest.raises(StudyError, match="cannot be measured, 3 times in a row"):
+    with pytest.raises(StudyError, match="cannot measure the reference setting, 3 times in a row"):
         run.measure(VIEWS, "ABBA", run.choose_shape())
 
 

@@ -155,7 +155,7 @@ def test_a_killed_tuner_leaves_the_default_and_is_followed_by_another_on_the_sam
         outcome = supervisor.tune()
     # A launch that the tuner was about to replace has ended.
     assert at_death in ([DEFAULT], [])
-    assert bed.messages.count("the tuner has died; training goes on as by default") == 1
+    assert bed.messages.count("the tuner has died; training continues with the default") == 1
     assert outcome.verdict.improved
     pairs = read_pairs(tmp_path / "pairs.jsonl")
     launches = [pair.launch for pair in pairs]

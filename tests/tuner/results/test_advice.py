@@ -38,7 +38,7 @@ def test_a_gain_of_few_launches_is_said_to_be_one() -> None:
     assert "over 3 launches" in advice_on(judge(OTHER, DEFAULT, launches, 0.001))
     assert "the next one may differ" in advice_on(judge(OTHER, DEFAULT, launches[:2], 0.001))
     one = judge(OTHER, DEFAULT, launches[:1], 0.001)
-    assert "speaks of this run only" in advice_on(one)
+    assert "This holds for this run only" in advice_on(one)
     believed = Belief(6.0, 5.0, 7.0, "in this launch", (1.0, 11.0))
     said = explained(replace(one, believed=believed), DEFAULT, goes_on=True).in_use
     assert said.endswith("; expected of other launches, by all readings: +1.0 to +11.0 %")
@@ -72,9 +72,9 @@ def test_what_is_expected_of_the_launch_that_runs_is_said_to_be_of_it_alone() ->
     said = explained(replace(verdict, setting=OTHER, expected=expected), DEFAULT, goes_on=True)
     assert said.in_use == (
         "in use: fusion_threshold_bytes=32 MiB, expected +1.8 % in this launch, not yet proved "
-        "(95 %: -0.3 to +3.9 %; other launches, of which none was seen: -4.1 to +8.0 %)"
+        "(95 %: -0.3 to +3.9 %; other launches (not measured): -4.1 to +8.0 %)"
     )
-    assert "in this run" in said.advice and "speaks of this run only" in said.advice
+    assert "in this run" in said.advice and "This holds for this run only" in said.advice
 
 
 def test_where_the_verified_setting_is_no_safe_bet_the_default_returns_with_the_reason() -> None:
@@ -100,7 +100,7 @@ def test_a_default_that_stays_says_what_may_be_missed(high: float, said: str) ->
 
 def test_without_a_candidate_nothing_is_said_of_one() -> None:
     verdict = nothing_verified(DEFAULT, 0.01, 20, "no setting beats the default")
-    assert advice_on(verdict) == ("Keep the default: no other setting has been shown to be faster.")
+    assert advice_on(verdict) == ("Keep the default: no other setting is proved faster.")
 
 
 OF_DDP = {"allreduce.bucket 0: 2.bias to 2.weight", "broadcast.first values of float32"}

@@ -121,7 +121,7 @@ def test_every_knob_is_carried_or_said_to_have_no_counterpart(target: ExportTarg
 @pytest.mark.parametrize("improved", [True, False])
 def test_what_nothing_proves_says_so(improved: bool) -> None:
     text = export_profile(profile(improved=improved), "env")
-    assert ("Nothing proves" in text) != improved
+    assert ("This setting is not proved" in text) != improved
 
 
 def test_what_was_chosen_without_proof_says_what_is_expected_of_it() -> None:
@@ -130,7 +130,7 @@ def test_what_was_chosen_without_proof_says_what_is_expected_of_it() -> None:
     for target in get_args(ExportTarget):
         text = export_profile(dataclasses.replace(other, verdict=expected), target)
         assert (
-            "# Nothing proves this setting better than the default: expected +1.8 % over "
+            "# This setting is not proved better than the default: expected +1.8 % over "
             "launches, not yet proved (95 %: -0.3 to +3.9 %).\n"
         ) in text
 

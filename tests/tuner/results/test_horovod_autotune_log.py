@@ -47,7 +47,7 @@ def test_without_repeats_nothing_can_be_told(tmp_path: Path) -> None:
     found = assessed(tmp_path, [*FINISHED, FINISHED[-1]])
 
     assert (found.repeats, found.noise_percent, found.ci_percent) == (0, None, None)
-    assert any("nobody can tell gain from noise" in said for said in found.sentences())
+    assert any("gain and noise are indistinguishable" in said for said in found.sentences())
 
 
 @pytest.mark.parametrize(

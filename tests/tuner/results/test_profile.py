@@ -138,7 +138,7 @@ def test_a_setting_chosen_without_proof_is_near_too_behind_a_proved_one(tmp_path
     )
     assert of_one.unverified_text.startswith(
         "expected +1.8 % in the only launch that was measured, not yet proved (95 %: -0.3 to "
-        "+3.9 %; other launches, of which none was seen: -4.1 to +8.0 %); none faster"
+        "+3.9 %; other launches (not measured): -4.1 to +8.0 %); none faster"
     )
 
     write_winner(tmp_path / "b-proved", 4)

@@ -55,7 +55,7 @@ def test_a_training_that_is_almost_over_cannot_pay(rest_s: float, pays: bool) ->
     [
         (out_of_trials(40), "all trials are measured: 40"),
         (out_of_time(by_steps=False), "the time for the search is up"),
-        (out_of_time(by_steps=True), "the remaining steps cannot pay for another trial"),
+        (out_of_time(by_steps=True), "the remaining steps cannot repay another trial"),
     ],
     ids=["trials", "time", "steps"],
 )

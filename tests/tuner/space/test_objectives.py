@@ -13,8 +13,8 @@ def test_objectives_keep_their_order() -> None:
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        (["speed"], "unknown objective speed; there are step_time, samples_per_s"),
-        (["cpu_time", "cpu_time"], "cpu_time is given twice"),
+        (["speed"], "unknown objective speed; the objectives are step_time, samples_per_s"),
+        (["cpu_time", "cpu_time"], "cpu_time is specified twice"),
         (["samples_per_s", "step_time"], "step_time and samples_per_s are one objective"),
         ([], "needs an objective"),
     ],

@@ -62,7 +62,7 @@ def test_every_bad_line_has_an_error_of_its_own() -> None:
         parse_space(text, TABLE, "s")
     lines = str(raised.value).splitlines()
     assert [line.partition(" ")[0] for line in lines] == ["s:1:", "s:3:", "s:4:"]
-    assert lines[1] == "s:3: chunk_bytes is given twice"
+    assert lines[1] == "s:3: chunk_bytes is specified twice"
 
 
 @pytest.mark.parametrize(("text", "message"), [("", "names no knob"), ("- a", "not of the form")])

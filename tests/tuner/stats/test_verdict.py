@@ -76,7 +76,7 @@ def test_the_kind_of_a_verdict_decides_the_setting_and_the_exit_code(
             (0.0,) * 3,
             0.1,
             0.005,
-            r".*a gain of 1 % is neither shown nor excluded.*"
+            r".*a gain of 1 % is neither proved nor excluded.*"
             r"reduce the load on the machine or verify with more pairs",
         ),
     ],

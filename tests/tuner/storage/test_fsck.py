@@ -107,7 +107,7 @@ def lose_a_timeline(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "text"),
     [
-        (tear_the_last_line, "pairs.jsonl: the last line is torn, its tuner was killed while it w"),
+        (tear_the_last_line, "pairs.jsonl: the last line is incomplete: its tuner was killed dur"),
         (write_nonsense, "pairs.jsonl:4: not a pair"),
         (lose_the_verdict, "verdict.json is missing"),
         (lose_the_verdict_of_the_database, "lacks the verdict"),
@@ -264,7 +264,7 @@ def test_a_claim_that_nobody_needs_is_freed(
         store.tell(store.ask()[0], TrialOutcome("complete", 0.0, 0.01, 8))
     monkeypatch.undo()
     (fault,) = check(place, KNOBS)
-    assert fault.text == "trial 0 keeps its setting from others, but nobody measures it"
+    assert fault.text == "trial 0 reserves its setting, but no tuner measures it"
     assert fault.mend is not None
     fault.mend()
     assert check(place, KNOBS) == []

@@ -99,7 +99,7 @@ def test_a_replaced_study_is_reported(tmp_path: Path) -> None:
     with open_store(tmp_path, url, "mine") as store:
         optuna.delete_study(study_name="mine", storage=their_storage(url))
         foreign_study(url, "mine")
-        with pytest.raises(StudyError, match="study mine is gone from sqlite:"):
+        with pytest.raises(StudyError, match="study mine is missing in sqlite:"):
             store.set("verdict", "{}")
 
 

@@ -72,7 +72,7 @@ def test_a_torn_last_line_is_cut_off_and_written_anew(tmp_path: Path) -> None:
     [
         (b"nonsense\n", "pairs.jsonl:2: not a pair"),
         (b'{"v": 1, "launch": "two"}\n', "pairs.jsonl:2: not a pair"),
-        (b'{"v": 9}\n', "pairs.jsonl:2: version 9 of a pair is not known"),
+        (b'{"v": 9}\n', "pairs.jsonl:2: unknown version 9 of a pair"),
         (b"\xff\xfe\n", "pairs.jsonl:2: not a pair"),
     ],
 )

@@ -187,7 +187,7 @@ def test_a_study_of_other_knobs_is_refused(open_store: Open) -> None:
     [
         pytest.param(
             None,
-            r"belongs to study study-\d+ in .*; name it again by HVDTUNE_STORAGE",
+            r"belongs to study study-\d+ in .*; set HVDTUNE_STORAGE to it again",
             id="no-study",
         ),
         pytest.param(

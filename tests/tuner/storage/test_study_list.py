@@ -79,7 +79,7 @@ def test_the_studies_of_a_database_are_listed(
 
 
 def test_a_database_that_is_not_there_is_an_error(tmp_path: Path) -> None:
-    with pytest.raises(UsageError, match="there is no database"):
+    with pytest.raises(UsageError, match="no database"):
         stored_places(parse_url(f"sqlite:///{tmp_path}/nothing.db"))
     assert not (tmp_path / "nothing.db").exists()
 
