@@ -83,7 +83,7 @@ def _advice_on_proved(verdict: Verdict, candidate: str) -> str:
     faster = f"training is about {_faster(verdict.gain_percent)}"
     if verdict.proved_by:
         return (
-            f"Use {candidate}: {verdict.proved_by} proved that {faster}, and this run confirms out."
+            f"Use {candidate}: {verdict.proved_by} proved that {faster}, and this run confirms it."
         )
     if verdict.launches == 1:
         return (
