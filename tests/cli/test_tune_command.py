@@ -74,7 +74,7 @@ def test_a_study_whose_launcher_was_killed_loses_no_pair_and_leaves_no_process(
 def test_a_script_stopped_after_the_verdict_still_leaves_everything(hvdtune, script, tmp_path):
     script(_STEPS.format(steps=10**6))
     run = hvdtune(*_TUNE, "-o", "study", "--verbose", "train.py")
-    assert any("goes on" in line for line in iter(run.stderr.readline, ""))
+    assert any("continues with this setting" in line for line in iter(run.stderr.readline, ""))
     run.send_signal(signal.SIGINT)
     out, err = run.communicate()
     assert (run.returncode, err.splitlines()[0]) == (130, "hvdtune: error: stopped by SIGINT")
