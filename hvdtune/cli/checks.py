@@ -8,7 +8,6 @@ from typing import TYPE_CHECKING, Any, Final
 from hvdtune.cli.parameters import values_of
 from hvdtune.cli.run_command import horovod_rows
 from hvdtune.cli.verify_options import CompareOptions
-from hvdtune.core.config.environment import require_interface
 from hvdtune.errors import UsageError
 from hvdtune.horovod.vocabulary import Effect, Refused
 from hvdtune.launcher.plan import starts_its_own_ranks
@@ -30,8 +29,6 @@ _NOT_UNDER_MPI: Final = {
 
 def check(options: RunOptions) -> None:
     """Raises UsageError for options that exclude each other or need others."""
-    if name := interface(options.ranks):
-        require_interface(name, "--network-interface")
     _check_modes(options)
     _check_needs(options)
     _check_steps(options)

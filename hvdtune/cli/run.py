@@ -45,6 +45,7 @@ def run(options: RunOptions, words: Sequence[str]) -> int:
     """
     check(options)
     variables, measurement = rank_variables(options), measurement_of(options)
+    output, remarks = output_of(options.output, options.timeline), [*notices(options)]
     asked, meeting = options.placement, None
     if not (asked.hosts or asked.hostfile) and (point := node_meeting()) is not None:
         shared = asked_alike(options, words[0])
@@ -69,12 +70,9 @@ def run(options: RunOptions, words: Sequence[str]) -> int:
                 tunes=tunes_communication(options),
                 discovers=options.elastic.host_discovery_script is not None,
             )
-        request = RunRequest(
-            job_of(options, place, variables),
-            measurement,
-            output_of(options.output, options.timeline),
-        )
-        code = _perform(request, (place.notice, *notices(options)), as_json=options.output.as_json)
+        request = RunRequest(job_of(options, place, variables), measurement, output)
+        remarks.insert(0, place.notice)
+        code = _perform(request, remarks, as_json=options.output.as_json)
         if nodes is not None:
             nodes.exit_code = code
     return code

@@ -22,7 +22,7 @@ from hvdtune.cli.parameters import (
     spelling_of,
 )
 from hvdtune.cli.split import split_command
-from hvdtune.core.config.environment import launch_defaults, launcher_values
+from hvdtune.core.config.environment import launch_defaults, launcher_values, require_interface
 from hvdtune.core.config.knobs import load_knobs
 from hvdtune.core.config.script_knobs import is_of_script
 from hvdtune.errors import UsageError
@@ -75,8 +75,10 @@ def merged(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a command line and its configuration file, completed by lower sources.
 
     These are Horovod's variables and a profile of an adapter. `mpi` is then decided. Raises
-    UsageError for a variable or profile that cannot be read.
+    UsageError for a variable, interface or profile that cannot be used.
     """
+    if names := values["network_interfaces"]:
+        require_interface(names.partition(",")[0].strip(), "--network-interface")
     by_mpi = _starts_by_mpi(values)
     asked = {LAUNCHER_OPTIONS[name]: (name, value) for name, value in launcher_values().items()}
     found = dict(values)
