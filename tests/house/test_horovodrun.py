@@ -37,7 +37,7 @@ def test_the_page_says_what_becomes_of_an_option(name, effect):
         case Sets(variable=variable):
             said = f"`{variable}`"
         case Idle(why=why, said=warned):
-            said = f"nothing to do: {why}" + "; says so" * warned
+            said = f"nothing to do: {why}" + "; prints a message" * warned
         case Refused(what=what):
             said = f"refused: {what}"
     assert ROWS[spelled(name)] == said

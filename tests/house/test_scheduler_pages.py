@@ -30,7 +30,7 @@ def blocks(kind):
 
 @pytest.mark.parametrize("path", PAGES)
 def test_a_page_says_what_was_run_and_the_overview_leads_to_it(path):
-    said = Page(path).text.partition("\n## What was run\n\n")[2]
+    said = Page(path).text.partition("\n## Tests\n\n")[2]
     assert re.match("Run for real: |Not run (on|under) ", said)
     assert f"]({path.removeprefix('docs/')})" in OVERVIEW.text
 
