@@ -121,7 +121,10 @@ def test_an_adapter_without_a_mode_runs_the_command_once_with_the_profile(hvdtun
     [
         (("--mode", "live", "--adapter", "ddp", "x"), "--mode live tunes hvdtune in a run"),
         (("--vary", "A=1", "--trials", "2", "x"), "--vary needs --mode restart"),
-        (("--mode", "restart", "--adapter", "horovod", "-np", "2", "ls"), "the command starts its ranks"),
+        (
+            ("--mode", "restart", "--adapter", "horovod", "-np", "2", "ls"),
+            "the command starts its ranks",
+        ),
         (("--mode", "restart", "--adapter", "command", "ls"), "name variables with --vary"),
         (("--mode", "restart", "--knobs", "speed", "ls"), "unknown knob speed"),
         (("--mode", "restart", "--metric-regex", "x", "ls"), "one group must hold"),
