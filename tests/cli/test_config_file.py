@@ -132,7 +132,10 @@ def test_a_file_may_leave_out_everything(parse, text):
         ("controller: jsrun\n", ":1: controller: "),
         ("timeline: trace.json\n", ":1: timeline must be a mapping"),
         ("- a\n", ":1: the file must be a mapping"),
-        ("params:\n  cycle_time_ms: 1\n  cycle_time_ms: 2\n", ":3: params.cycle_time_ms is given"),
+        (
+            "params:\n  cycle_time_ms: 1\n  cycle_time_ms: 2\n",
+            ":3: params.cycle_time_ms is specified",
+        ),
         ("params: {\n", "config.yaml: the file is not YAML: "),
         ("\x00", "config.yaml: the file is not YAML: "),
     ],

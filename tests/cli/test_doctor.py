@@ -105,7 +105,7 @@ _SRUN = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_NTASKS": "4", "SLURM_
         ({}, "no launcher: hvd.init() starts a job of one rank"),
         (_SRUN, "srun: rank 1 of 4, 1 of its host"),
         (_SRUN | {"FLUX_TASK_RANK": "0", "FLUX_JOB_SIZE": "9"}, "`flux run`: rank 0 of 9"),
-        ({"PMIX_RANK": "1"}, "a launcher that speaks PMIx: rank 1 of a number that MPI provides"),
+        ({"PMIX_RANK": "1"}, "a launcher with PMIx: rank 1 of a number that MPI provides"),
         (_SRUN | {"JSM_NAMESPACE_RANK": "2"}, ""),
     ],
 )

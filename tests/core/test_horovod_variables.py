@@ -140,7 +140,8 @@ def test_what_cannot_be_is_refused_by_launcher_and_rank(environ, fault):
 )
 def test_a_process_without_our_launcher_refuses_what_only_a_launcher_can_give(environ):
     with pytest.raises(
-        UsageError, match=r"use `hvdtune run|start them with `hvdtune run`, mpirun, srun"
+        UsageError,
+        match=r"use `hvdtune run|start the ranks with `hvdtune run`, mpirun, srun|RANK is not set",
     ):
         Config.from_environ(environ, _KNOBS)
     assert launch_defaults(environ=environ).size == 1

@@ -21,8 +21,8 @@ CASES = {
     ),
     "one rank's differ": (
         [GOOD, GOOD, [[0, 1]]],
-        ["was given [[0, 1], [1, 2]], rank 2 [[0, 1]]; every rank gives the same"] * 2
-        + ["rank 2 was given [[0, 1]], rank 0 [[0, 1], [1, 2]]"],
+        ["[[0, 1]] on rank 2. Pass the same sets"] * 2
+        + ["[[0, 1]] on rank 2, [[0, 1], [1, 2]] on rank 0. Pass the same sets"],
     ),
 }
 

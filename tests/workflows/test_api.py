@@ -169,7 +169,7 @@ def test_a_launch_in_another_thread_needs_no_signals(train):
         ),
         (lambda: hvdtune.launch("train.py", env={"HVDTUNE_CPU_OPERATIONS": "mpi"}), "run --mpi`"),
         (lambda: hvdtune.tune("train.py", knobs=[]), "^knobs: no knob is named; leave it out"),
-        (lambda: hvdtune.tune("train.py", knobs=["cache_capacity"]), "by `hvdtune run --mode"),
+        (lambda: hvdtune.tune("train.py", knobs=["cache_capacity"]), "with `hvdtune run --mode"),
         (lambda: hvdtune.run(print, np=2, hosts="localhost:1"), "run: num_proc 2: the hosts have"),
         (lambda: hvdtune.load_trace(), "needs the path"),
         (lambda: hvdtune.load_trace("no.json"), "no such file"),

@@ -431,14 +431,20 @@ def worker_environ(
 
 
 def environ_rank_and_size(environ: Mapping[str, str] | None = None) -> tuple[int, int]:
-    """The rank and size that whoever has started this process tells it; (0, 1) if nobody.
+    """Return the rank and size that a launcher has set; (0, 1) without a launcher.
 
-    Raises UsageError when only one of the two is said, or is no number, or two launchers disagree.
+    Raises UsageError if only one of the two is set, one is not a number, or two launchers disagree.
     """
     from hvdtune.core.config import dialects
 
-    place = dialects.recognise(os.environ if environ is None else environ)
+    env = os.environ if environ is None else environ
+    place = dialects.recognise(env)
     if place is None:
+        if env.get("HOROVOD_SIZE"):  # Horovod refuses it even if it is 1
+            raise UsageError(
+                "HOROVOD_SIZE is set, but HOROVOD_RANK is not. horovodrun sets both. Correct it, "
+                "or set HVDTUNE_STARTED_BY=none for a single process"
+            )
         return 0, 1
     place.require_complete()
     return place.rank or 0, place.size or 1

@@ -188,8 +188,8 @@ def _verdict(
         low, high = interval
         proved_by = stands.source
         text = (
-            f"{gain:+.1f} % [{low:.1f}, {high:.1f}] 95 % CI {scope_of(launches, proved_by)}, borne "
-            f"out: {said}"
+            f"{gain:+.1f} % [{low:.1f}, {high:.1f}] 95 % CI {scope_of(launches, proved_by)}, "
+            f"confirmed: {said}"
         )
     else:
         text = f"not proved over launches: {said}"
