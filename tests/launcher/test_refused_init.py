@@ -21,8 +21,11 @@ CASES = {
     ),
     "one rank's differ": (
         [GOOD, GOOD, [[0, 1]]],
-        ["[[0, 1]] on rank 2. Pass the same sets"] * 2
-        + ["[[0, 1]] on rank 2, [[0, 1], [1, 2]] on rank 0. Pass the same sets"],
+        [
+            "[[0, 1], [1, 2]] on rank 0, [[0, 1]] on rank 2. Pass the same sets in the same order",
+            "[[0, 1], [1, 2]] on rank 1, [[0, 1]] on rank 2. Pass the same sets in the same order",
+            "[[0, 1]] on rank 2, [[0, 1], [1, 2]] on rank 0. Pass the same sets in the same order",
+        ],
     ),
 }
 
