@@ -219,25 +219,6 @@ bool finish(Runtime& runtime, py::list& handles, double timeout_s,
   raise(error);
 }
 
-// As finish, but without waiting or throwing: the first failure is returned. None, and nothing is
-// done, while one has not ended.
-py::object settle(Runtime& runtime, py::list& handles, std::optional<py::list> operations) {
-  const auto given = handles.cast<std::vector<Handle>>();
-  if (std::ranges::count(given, 0) > 0) return py::none();
-  std::optional<Error> failure;
-  for (const Handle handle : given) {
-    try {
-      if (!runtime.poll(handle)) return py::none();
-    } catch (const Error& error) {
-      if (!failure) failure = error;
-    }
-  }
-  py::object error = failure ? to_python(*failure) : py::none();
-  if (handles.cast<std::vector<Handle>>() != given) return py::none();
-  end_all(runtime, given, handles, operations);
-  return error;
-}
-
 const Result& result_of(const Operation& operation, size_t index) {
   if (index >= operation.results.size()) {
     throw Error(ErrorCode::kUsage, "the operation has no result " + std::to_string(index));
@@ -376,7 +357,6 @@ void register_runtime(py::module_& module) {
       .def("framework_job", &new_job)
       .def("has_ended", &has_ended)
       .def("finish", &finish, "handles"_a, "timeout_s"_a, "operations"_a = py::none())
-      .def("settle", &settle)
       .def("note_blocked_threads", &Runtime::note_blocked_threads)
       .def("mark_step", &Runtime::mark_step, NoGil())
       .def("mark_span", &Runtime::mark_span)
