@@ -26,9 +26,8 @@ _OF_ONE_SIZE: Final = ("allreduce", "reducescatter", "broadcast")
 # How long the core may take to find the rank at fault after the group's timeout.
 _VERDICT_S: Final = 2.0
 _REFUSED: Final = "refused"  # prefix of the core's name of an operation that some ranks refuse
-IS_REPORTED: Final = (
-    "_is_reported"  # of an error: the others have it, or the core has the operation
-)
+# Attribute of an error that the other ranks have, too, or whose operation the core has.
+IS_REPORTED: Final = "_is_reported"
 
 
 class OperationSequence:

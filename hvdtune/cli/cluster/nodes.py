@@ -99,6 +99,6 @@ def asked_alike(options: RunOptions, command: str) -> dict[str, str]:
     for name, row in rows_of(options).items():
         if name not in _OF_ONE_NODE and row.default not in (MISSING, values[name]):
             value = values[name]
-            text = ",".join(value) if name == "knobs" else str(value)
+            text = ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
             asked[spelling_of(row)] = "" if value is True else text
     return asked

@@ -1,4 +1,4 @@
-"""The handshake by which both ends of a connection prove that they have the key.
+"""The handshake: both ends of a connection prove that they have the key.
 
 No other byte is read before it.
 

@@ -187,8 +187,8 @@ def _meet(roll: _Roll, how: meeting.Opening, timeout_s: float) -> list[_Found]:
     try:
         listener = _listener(how.bind_host, how.port, family)
     except LaunchError as taken:
-        said = _said_to_a_second((how.bind_host, how.port), how.key, roll.itself)
-        raise LaunchError(said or str(taken)) from None
+        refusal = _refusal_of_first((how.bind_host, how.port), how.key, roll.itself)
+        raise LaunchError(refusal or str(taken)) from None
     port = listener.getsockname()[1]
     came: queue.SimpleQueue[_Proved] = queue.SimpleQueue()
     admission = Admission(
@@ -202,9 +202,9 @@ def _meet(roll: _Roll, how: meeting.Opening, timeout_s: float) -> list[_Found]:
             roll.add(came.get())
     except OfferedError as first:
         key = how.key if how.is_key_known else first.offer.key
-        said = _said_to_a_second(parse.endpoint(first.offer.address), key, roll.itself)
+        refusal = _refusal_of_first(parse.endpoint(first.offer.address), key, roll.itself)
         raise LaunchError(
-            said or f"Another process of this job already listens on {first.offer.address}."
+            refusal or f"Another process of this job already listens on {first.offer.address}."
         ) from None
     except LaunchError as error:
         roll.refuse(str(error))
@@ -212,7 +212,7 @@ def _meet(roll: _Roll, how: meeting.Opening, timeout_s: float) -> list[_Found]:
     return roll.found()
 
 
-def _said_to_a_second(address: tuple[str, int], key: bytes, itself: NodeFacts) -> str:
+def _refusal_of_first(address: tuple[str, int], key: bytes, itself: NodeFacts) -> str:
     """Return the error of the first node if this process has the same number; "" without one."""
     try:
         proved = proof.dial(address, key, proof.CONTROL, proof.FIRST, _TWIN_S)

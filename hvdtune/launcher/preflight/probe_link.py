@@ -168,12 +168,12 @@ def why_no_probe(host: str, code: int, last_line: str) -> HostFailure:
     if "No module named" in last_line or "ImportError" in last_line:
         advice = f"install hvdtune {__version__} there, in the same place as on this host"
         return HostFailure("hvdtune", f"hvdtune cannot be imported ({last_line})", advice)
-    said = f" ({last_line})" if last_line else ""
-    return _no_answer(f"the check on that host exited with code {code}{said}")
+    reason = f" ({last_line})" if last_line else ""
+    return _no_answer(f"the check on that host exited with code {code}{reason}")
 
 
 def ssh_failure(host: str, seen: str) -> HostFailure:
-    """What ssh has said, with what to do about it. Pure."""
+    """Return the failure that ssh reported, with advice. Pure."""
     known = (advice for words, advice in _SSH_ADVICE if words in seen.lower())
     advice = next(known, "run `ssh {host}` by hand and see that it logs in without asking")
     return HostFailure("ssh", f"ssh: {seen.strip().rstrip('.')}", advice.format(host=host))
