@@ -554,9 +554,13 @@ class Completer:
                     self._taken.extend(queue.take(wait_s))
 
     def _complete(self, token: int) -> None:
-        flight = self._flights.pop(token, None)
-        if flight is not None:
-            flight.settle(may_sleep=True)
+        flight = self._flights.get(token)
+        if flight is None:
+            return
+        flight.settle(may_sleep=True)
+        # The token may be of an earlier flight that had the same id(): then this one still waits.
+        if flight.is_over:
+            self._flights.pop(token, None)
 
     def _until_next_deadline(self) -> float:
         now_s = time.monotonic()

@@ -69,6 +69,23 @@ def test_no_thread_runs_callbacks_when_the_interpreter_ends(tmp_path):
         assert "hvdtune-completer" not in names
 
 
+def hears_late_of_a_flight_that_had_the_same_id(rank, size):
+    if rank == 0:
+        work = dist.all_reduce(torch.ones(1), async_op=True)
+        future = work.get_future()
+        flight.COMPLETER._complete(id(work._flight))
+        dist.send(torch.ones(1), 1)
+        return future.wait()[0].item()
+    dist.recv(torch.ones(1), 0)  # until then rank 0's operation cannot end
+    dist.all_reduce(torch.ones(1))
+    return size
+
+
+def test_the_completer_keeps_a_flight_until_it_has_ended(tmp_path):
+    told = members.run(hears_late_of_a_flight_that_had_the_same_id, 2, tmp_path)
+    assert told == [2, 2]
+
+
 def sends_and_receipts(rank, size):
     right, left = (rank + 1) % size, (rank - 1) % size
     # Around a ring: no rank waits for another before it has started both.
