@@ -26,7 +26,7 @@ def read_hostile(folder, size, seconds, *kinds):
 
 
 def test_small_hostile_files_are_read_or_refused_within_limits(tmp_path):
-    assert len(read_hostile(tmp_path, SMALL, 4, *FORMATS)) > 80
+    assert len(read_hostile(tmp_path, SMALL, 10, *FORMATS)) > 80
 
 
 @pytest.mark.slow

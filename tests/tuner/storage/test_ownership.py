@@ -105,16 +105,18 @@ def test_a_replaced_study_is_reported(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", ["lr search", "hvdtune"])
 def test_a_foreign_file_in_a_folder_is_refused_and_unchanged(tmp_path: Path, name: str) -> None:
-    path = tmp_path / "study.db"
+    folder = tmp_path / "runs" / "theirs"
+    folder.mkdir(parents=True)
+    path = folder / "study.db"
     foreign_study(f"sqlite:///{path}", name)
     before = path.read_bytes()
-    assert run_places(tmp_path.parent) == []
-    (tmp_path / "pairs.jsonl").touch()
-    place = StudyPlace("", folder=tmp_path)
+    assert run_places(folder.parent) == []
+    (folder / "pairs.jsonl").touch()
+    place = StudyPlace("", folder=folder)
     for use in (
-        lambda: StudyStore(tmp_path, make_space(KNOBS, DEFAULT), TuneOptions()),
+        lambda: StudyStore(folder, make_space(KNOBS, DEFAULT), TuneOptions()),
         lambda: open_study(place),
-        lambda: delete_run(tmp_path),
+        lambda: delete_run(folder),
     ):
         with pytest.raises(StudyError, match=name):
             use()
