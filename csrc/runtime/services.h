@@ -1,4 +1,4 @@
-// What the cycle thread and its executor use of the rest of a rank.
+// The parts of a rank that the cycle thread and its executor use.
 #pragma once
 
 #include "base/lease.h"
@@ -13,7 +13,7 @@ class GpuThread;
 class Health;
 class OperationTable;
 
-// Nothing is owned: all of it outlives its users.
+// Owns nothing: all parts outlive their users.
 struct Services {
   Mesh& mesh;
   OperationTable& table;
@@ -23,7 +23,7 @@ struct Services {
   WorkCounter& work_counter;
   Recorder& recorder;
   Recorder::EventBuffer& events;  // of the cycle thread
-  GpuThread* gpu = nullptr;       // null: tensors on GPUs are not carried
+  GpuThread* gpu = nullptr;       // null: no operations on GPUs
 };
 
 }  // namespace hvdtune

@@ -21,7 +21,7 @@ struct ControlTraffic {
   uint64_t bytes_received = 0;
 };
 
-// Thread rule: the cycle thread.
+// Thread rule: the holder of the progress lock.
 class TreeChannels {
  public:
   // Called for each frame with the branch it came from: 0 for the parent's, i for child i's.
@@ -39,7 +39,8 @@ class TreeChannels {
   void send_up(const std::vector<uint8_t>& announce);
   // Waits until the kernel has it for every child that has not left.
   void send_down(Bytes cycle, const StopSignal& stop);
-  // Hands over what has arrived, in order. Throws Error(kRankLost) for a neighbour that is gone.
+  // Passes received frames to `take`, in order. Throws Error(kRankLost) for a neighbour that is
+  // gone.
   void receive(const Take& take);
   // `rank` sends nothing more.
   void on_rank_left(int rank);

@@ -69,7 +69,11 @@ def test_the_fixed_times_are_those_of_the_scripts(seconds, said):
         ("runtime/health/health.cc", "500 * kMillisecond)", "the next heartbeat | 0.5 s"),
         ("runtime/health/health.cc", "? 200 : 1000", "the news of a lost rank | 1 s; 0.2 s"),
         ("runtime/runtime.cc", "Loss = std::chrono::milliseconds(200)", "0.2 s after a loss"),
-        ("runtime/progress.cc", "kLauncherTimeout = std::chrono::seconds(2)", "| 2 s in which"),
+        (
+            "runtime/steering/launcher_link.cc",
+            "kLauncherTimeout = std::chrono::seconds(2)",
+            "| 2 s in which",
+        ),
         ("runtime/health/hang_detector.cc", "kLeastShare = 30", "a thirtieth of a processor"),
         ("runtime/health/hang_detector.cc", "kProofNs = kSecond", "nothing has moved for 1 s"),
         ("timeline/recording.h", "timeout = std::chrono::seconds(5)", "| 5 s; then the writer"),

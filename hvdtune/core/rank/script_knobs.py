@@ -1,7 +1,8 @@
 """Knobs of the script's own: values that the tuner may change while the script runs.
 
 A script asks for a value in every step. All ranks get the same one, and it changes on all of them
-at one step boundary (`csrc/runtime/step_switch.h`). Without a tuner it is always the first.
+at one step boundary (`csrc/runtime/steering/step_switch.h`). Without a tuner it is always the
+first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-#include "runtime/knob_board.h"
+#include "runtime/steering/knob_board.h"
 
 #include "check.h"
 

@@ -1,4 +1,4 @@
-#include "runtime/step_collector.h"
+#include "runtime/steering/step_collector.h"
 
 #include "check.h"
 

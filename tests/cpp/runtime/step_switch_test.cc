@@ -1,4 +1,4 @@
-#include "runtime/step_switch.h"
+#include "runtime/steering/step_switch.h"
 
 #include <atomic>
 #include <random>

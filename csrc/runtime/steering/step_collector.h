@@ -10,12 +10,12 @@
 
 namespace hvdtune {
 
-// Rank 0's. Thread rule: the cycle thread.
+// Rank 0's. Thread rule: the holder of the progress lock.
 class StepCollector {
  public:
   explicit StepCollector(int size) : size_(size) {}
 
-  // Adds what rank 0 knows of its own step, before or after the other ranks' add().
+  // Adds the version and the end of rank 0's own step, before or after the other ranks' add().
   void note_own(uint64_t step, int64_t version, uint64_t end_ns) {
     OpenStep& open = steps_[step];
     open.report.version = version;
@@ -27,13 +27,13 @@ class StepCollector {
     open.report.durations_ns.resize(static_cast<size_t>(size_), 0);
     open.report.durations_ns[static_cast<size_t>(mark.rank)] = mark.duration_ns;
     if (++open.reported < size_) {
-      // A rank that never tells must not keep the others' steps for ever.
+      // A rank that never reports must not keep the steps of the others open.
       if (steps_.size() > kMostOpen) steps_.erase(steps_.begin());
       return std::nullopt;
     }
     StepReport report = std::move(open.report);
     report.step = mark.step;
-    // A rank that skips steps would leave its steps open for ever.
+    // Also closes steps that a rank has skipped.
     steps_.erase(steps_.begin(), std::next(steps_.find(mark.step)));
     return report;
   }

@@ -1,4 +1,4 @@
-// The setting in force, and the one that is to replace it.
+// The setting in use, and its next replacement.
 #pragma once
 
 #include <algorithm>
@@ -12,10 +12,10 @@
 
 namespace hvdtune {
 
-// A proposal that changes values of the script's knobs is first prepared: every rank says how many
-// step boundaries its script has passed, and it is adopted once all have.
+// A proposal that changes values of the script's knobs is first prepared: every rank reports the
+// number of step boundaries that its script has passed. The proposal is adopted after all reports.
 //
-// Thread rule: the cycle thread.
+// Thread rule: the holder of the progress lock.
 class KnobBoard {
  public:
   KnobBoard(const Setting& start, int size)
@@ -25,7 +25,7 @@ class KnobBoard {
   uint32_t version() const { return version_; }
   // The last version that has changed values of the script's knobs.
   uint32_t script_version() const { return script_version_; }
-  // The version in force at an instant not before the last adoption but one; -1 when an adoption
+  // The version in use at an instant not before the last adoption but one; -1 when an adoption
   // lies between the two, or the script had the values of another version than `script_version`.
   int64_t version_between(uint64_t begin_ns, uint64_t end_ns, uint32_t script_version) const {
     const bool is_after = begin_ns >= adopted_ns_;
@@ -60,14 +60,14 @@ class KnobBoard {
     answered_[static_cast<size_t>(hold.rank)] = true;
     most_passed_ = std::max(most_passed_, hold.passed);
   }
-  // Whether all ranks have answered, and what is prepared can be adopted.
+  // True if all ranks have answered: the prepared proposal can be adopted.
   bool can_switch() const {
     return prepared_ && std::ranges::all_of(answered_, [](bool each) { return each; });
   }
   std::optional<Proposal> take_prepared() { return std::exchange(prepared_, std::nullopt); }
   // The most step boundaries that a rank had passed when it answered.
   uint64_t most_passed() const { return most_passed_; }
-  // True when this makes every rank known to have adopted the version in force.
+  // Returns true when this is the last rank to adopt the version in use.
   bool acknowledge(int rank, uint32_t version) {
     uint32_t& known = acknowledged_[static_cast<size_t>(rank)];
     if (known == version) return false;

@@ -1,7 +1,7 @@
 // The values of a script's own knobs on this rank, which change on all ranks at one step boundary.
 //
-// A cycle reaches the ranks while their scripts are at different places, so a cycle alone cannot
-// say when values that the script reads change. Rank 0 therefore first prepares a version. Each
+// A cycle reaches the ranks while their scripts are at different places, so it cannot define the
+// instant at which values of the script change. Rank 0 therefore first prepares a version. Each
 // rank answers with the number of step boundaries that its script has passed, and holds: it passes
 // one more freely, and waits at the one after that until it knows where the values change. Rank 0
 // names the second boundary after the most that a rank had passed. No rank can have passed that
@@ -55,7 +55,7 @@ class StepSwitch {
     }
     changed_.notify_all();
   }
-  // Nothing is decided any more, because the job is ending: nobody waits here.
+  // The job is ending: no switch will be decided, so no script waits here any more.
   void abandon() {
     {
       const std::lock_guard lock(mutex_);
