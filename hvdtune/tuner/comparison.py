@@ -76,9 +76,11 @@ def compare(
         calibration = calibrate(runner, shape, options)
         context = StudyContext(runner, calibration, options)
         left_s = runner.reporter.seconds_left
-        one_run = replace(options, restarts=False, verify_launches=1)
+        one_run = replace(options, restarts=False, proof=replace(options.proof, launches=1))
         launches = one_run if isinstance(second, Variant) else options
-        launches = replace(launches, short_verify_pairs=options.min_verify_pairs)  # as asked for
+        launches = replace(
+            launches, proof=replace(launches.proof, short_pairs=options.proof.min_pairs)
+        )  # as asked for
         plan = plan_verify(launches, calibration.noise, context.cost, left_s, gain=0.0)
         with _naming(f"B ({describe(setting, first)})", runner, run_dir):
             verdict = prove(context, setting, plan, wording=A_AND_B)
@@ -105,11 +107,13 @@ def measure_noise_floor(
     options = options or TuneOptions()
     with _open_bench(study, run_dir, options, progress, clock) as runner:
         shape = _shape(runner)
-        pairs = max(options.min_verify_pairs, 2 * options.verify_launches)
-        plan = VerifyPlan((pairs,), options.verify_launches, restart=False)
+        pairs = max(options.proof.min_pairs, 2 * options.proof.launches)
+        plan = VerifyPlan((pairs,), options.proof.launches, restart=False)
         with _naming("the script", runner, run_dir):
             launches = verify(runner, study.default, shape, plan)
-        floor = judge_noise_floor(launches, options.resolution_percent, options.max_verify_pairs)
+        floor = judge_noise_floor(
+            launches, options.proof.resolution_percent, options.proof.max_pairs
+        )
         report = render_floor(floor, shape, runner.log.pairs)
         write_floor(run_dir, floor, report)
         runner.reporter.phase("done", floor.text)

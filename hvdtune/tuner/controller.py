@@ -222,9 +222,9 @@ def _run(
         text = "the script ended before the default was measured; let it take more steps"
         raise StudyError(text) from None
     context = StudyContext(runner, calibration, options)
-    floor = calibration.floor(options.min_verify_pairs)
+    floor = calibration.floor(options.proof.min_pairs)
     store.set("noise_floor", to_percent(floor))
-    store.set("noise_floor_pairs", options.min_verify_pairs)
+    store.set("noise_floor_pairs", options.proof.min_pairs)
     decided = _confirm_or_search(context, store, study, run_dir)
     searched = [knob.name for knob in store.space.knobs]
     left = (

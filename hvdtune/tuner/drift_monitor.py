@@ -186,7 +186,7 @@ class _Watcher:
     def _shape(self) -> BlockShape:
         options = self._training.context.options
         self._rest(0.5)
-        return shape_for(self._run.step_s, options.block_s, options.min_block_steps)
+        return shape_for(self._run.step_s, options.blocks.seconds, options.blocks.min_steps)
 
     def _check(self, shape: BlockShape) -> str:
         if self._good == self._runner.default:
@@ -237,7 +237,7 @@ class _Watcher:
         return study
 
     def _prove(self, setting: Setting, shape: BlockShape) -> _Proof | None:
-        pairs = self._training.context.options.min_verify_pairs
+        pairs = self._training.context.options.proof.min_pairs
         values = self._pairs(setting, shape, pairs)
         if values is None:
             return None

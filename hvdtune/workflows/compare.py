@@ -13,7 +13,7 @@ from hvdtune.tuner import comparison as tuner
 from hvdtune.tuner.comparison import Variant, parse_variant
 from hvdtune.tuner.results.profile import read_setting_file
 from hvdtune.tuner.space.search_space import describe
-from hvdtune.tuner.space.tune_options import BY_RESTARTING, TuneOptions
+from hvdtune.tuner.space.tune_options import LimitOptions, TuneOptions, by_restarting
 from hvdtune.tuner.stats.noise_floor import NoiseFloor
 from hvdtune.tuner.stats.verdict import Verdict
 from hvdtune.tuner.study import Study
@@ -58,7 +58,7 @@ def _compare_live(session: Session, job: JobRequest, asked: ComparisonRequest) -
     session.open_folder(identity, continues=True)
     session.open_output(first)
     session.open_job(RECORDING_MB)
-    options = _options(asked, TuneOptions(form_timeout_s=form_timeout_s(job)))
+    options = _options(asked, TuneOptions(limits=LimitOptions(form_s=form_timeout_s(job))))
     verdict = _measure(session, job_study(session, first, session.reporter), second, options)
     return ComparisonResult(verdict=verdict, **session.measured(ended=True))
 
@@ -76,8 +76,8 @@ def _compare_by_restarting(
     session.open_output(first)
     if second is not None:
         session.reporter.info(_difference(first, second))
-    options = _options(asked, replace(BY_RESTARTING, block_s=restart_of(job).launch_s or LAUNCH_S))
-    options = replace(options, verify_launches=options.min_verify_pairs // 2)
+    options = _options(asked, by_restarting(restart_of(job).launch_s or LAUNCH_S))
+    options = replace(options, proof=replace(options.proof, launches=options.proof.min_pairs // 2))
     verdict = _measure(session, restart_study(session, found, first), second, options)
     session.end_launch()
     path = session.folder.path
@@ -128,8 +128,11 @@ def _options(asked: ComparisonRequest, usual: TuneOptions) -> TuneOptions:
         trials=0,
         time_budget_s=asked.time_budget_s or _NO_LIMIT_S,
         seed=asked.seed,
-        min_verify_pairs=asked.pairs or usual.min_verify_pairs,
-        max_verify_pairs=_most_pairs(asked) or usual.max_verify_pairs,
+        proof=replace(
+            usual.proof,
+            min_pairs=asked.pairs or usual.proof.min_pairs,
+            max_pairs=_most_pairs(asked) or usual.proof.max_pairs,
+        ),
     )
 
 

@@ -29,7 +29,7 @@ from hvdtune.tuner.results.profile import read_profile
 from hvdtune.tuner.search.samplers import default_sampler
 from hvdtune.tuner.space.search_space import ALL_SCOPES, KnobRange, describe
 from hvdtune.tuner.space.targets import Target
-from hvdtune.tuner.space.tune_options import BY_RESTARTING, TuneOptions
+from hvdtune.tuner.space.tune_options import TuneOptions, by_restarting
 from hvdtune.tuner.stats.verdict import Verdict
 from hvdtune.workflows.launches import DDP
 from hvdtune.workflows.requests import (
@@ -275,10 +275,9 @@ def _options(
     job: JobRequest, study: StudyRequest, launch_s: float | None, knobs: Sequence[Knob]
 ) -> TuneOptions:
     return replace(
-        BY_RESTARTING,
+        by_restarting(launch_s or LAUNCH_S),
         trials=study.trials or TuneOptions.trials,
         time_budget_s=study.time_budget_s or TIME_BUDGET_S,
-        block_s=launch_s or LAUNCH_S,
         seed=study.seed,
         fixed=tuple(parse_assignments(job.values.fix, knobs)),
     )

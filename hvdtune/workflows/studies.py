@@ -29,7 +29,7 @@ from hvdtune.tuner.results.fingerprint import parse_fingerprint
 from hvdtune.tuner.search.samplers import check_sampler, default_sampler
 from hvdtune.tuner.space.objectives import check_objectives
 from hvdtune.tuner.space.space_file import read_space
-from hvdtune.tuner.space.tune_options import ONE_RUN, TuneOptions
+from hvdtune.tuner.space.tune_options import ONE_RUN, LimitOptions, TuneOptions
 from hvdtune.tuner.storage.database import parse_url, shown_url
 from hvdtune.tuner.storage.shared_study import SharedStudy
 from hvdtune.tuner.study import EarlierRuns, Study
@@ -60,7 +60,8 @@ def live_options(
     job: JobRequest | ElasticRequest, study: StudyRequest, default: Setting
 ) -> TuneOptions:
     """Return the options of a study in a live run. Raises UsageError if it cannot be searched."""
-    options, keep = TuneOptions(form_timeout_s=form_timeout_s(job)), study.keep_timelines
+    options = TuneOptions(limits=LimitOptions(form_s=form_timeout_s(job)))
+    keep = study.keep_timelines
     fixed = tuple(parse_assignments(job.values.fix))
     trials, budget_s = TuneOptions.trials, TuneOptions.time_budget_s
     is_elastic = isinstance(job, ElasticRequest)
@@ -90,8 +91,8 @@ def live_options(
 def form_timeout_s(job: JobRequest | ElasticRequest) -> float:
     """Return how long the tuner waits until the ranks of a job of fixed size have met."""
     if isinstance(job, ElasticRequest):
-        return TuneOptions.form_timeout_s
-    return max(TuneOptions.form_timeout_s, job.options.start_timeout_s + 30)
+        return TuneOptions.limits.form_s
+    return max(TuneOptions.limits.form_s, job.options.start_timeout_s + 30)
 
 
 def live_study(

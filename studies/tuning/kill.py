@@ -31,7 +31,7 @@ from typing import Final
 from hvdtune.core.config.knobs import default_setting, load_knobs
 from hvdtune.tuner.controller import tune
 from hvdtune.tuner.measure.progress import StudyProgress
-from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.space.tune_options import BlockOptions, PairOptions, ProofOptions, TuneOptions
 from hvdtune.tuner.storage.pair_log import read_pairs
 from hvdtune.tuner.storage.study_store import PAIRS_FILE, STUDY_FILE, read_study
 from hvdtune.tuner.study import Study
@@ -158,13 +158,9 @@ def live(folder: Path) -> None:
         time_budget_s=900.0,
         seed=1,
         tunable=("fusion_threshold_bytes",),
-        calibrate_pairs=5,
-        max_pairs_per_trial=4,
-        race_pairs=2,
-        min_verify_pairs=12,
-        max_verify_pairs=12,
-        max_verify_launches=3,
-        block_s=0.1,
+        pairs=PairOptions(calibration=5, max_per_trial=4, race=2),
+        proof=ProofOptions(min_pairs=12, max_pairs=12, max_launches=3),
+        blocks=BlockOptions(seconds=0.1),
     )
     log = folder / PAIRS_FILE
 

@@ -33,7 +33,7 @@ from hvdtune.tuner.measure.progress import Clock, Reporter, StudyProgress, WallC
 from hvdtune.tuner.measure.run import StartJob
 from hvdtune.tuner.search.context import StudyContext
 from hvdtune.tuner.search.verification import prove
-from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.space.tune_options import ProofOptions, TuneOptions
 from hvdtune.tuner.stats.verdict import Verdict
 from hvdtune.tuner.storage.pair_log import PairLog
 from studies.tuning.offline import grid_of
@@ -140,7 +140,10 @@ def options_of(pairs: int | None, seed: int) -> TuneOptions:
     """The tuner's own, or those of one look at a number of pairs."""
     if pairs is None:
         return TuneOptions(seed=seed)
-    return TuneOptions(seed=seed, min_verify_pairs=pairs, max_verify_pairs=pairs)
+    return TuneOptions(
+        seed=seed,
+        proof=ProofOptions(min_pairs=pairs, max_pairs=pairs),
+    )
 
 
 def replayed_verdict(grid: Grid, options: TuneOptions) -> Verdict:

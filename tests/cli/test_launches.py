@@ -41,7 +41,12 @@ def measure_pair(tmp_path, monkeypatch):
         prepared = find_target(job, knobs=measurement_of(options).knobs or ())
         clock, chosen = (
             WallClock(),
-            replace(BY_RESTARTING, trials=1, time_budget_s=600, block_s=0.05),
+            replace(
+                BY_RESTARTING,
+                trials=1,
+                time_budget_s=600,
+                blocks=replace(BY_RESTARTING.blocks, seconds=0.05),
+            ),
         )
         reporter = Reporter(lambda progress: None, clock, 1, 600)
         request = RunRequest(job, output=OutputRequest(tmp_path / "run"))

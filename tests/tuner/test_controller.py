@@ -15,7 +15,13 @@ from hvdtune.tuner.measure.progress import Phase, StudyProgress
 from hvdtune.tuner.measure.run import ScriptFailed
 from hvdtune.tuner.results.profile import read_profile
 from hvdtune.tuner.space.search_space import describe
-from hvdtune.tuner.space.tune_options import ONE_RUN, TuneOptions
+from hvdtune.tuner.space.tune_options import (
+    ONE_RUN,
+    LimitOptions,
+    PairOptions,
+    ProofOptions,
+    TuneOptions,
+)
 from hvdtune.tuner.storage.study_store import read_study
 from hvdtune.tuner.study import Study
 from tests.kit.simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster, SimulatedJob
@@ -23,7 +29,7 @@ from tests.tuner.measure.test_step_tensors import steps, trace
 from tests.tuner.verdict_rates import bimodal
 
 # A study that has little left keeps as much as verification needs; a race comes on top of that.
-SHORT_RACE: dict[str, Any] = {"race_entrants": 2, "race_pairs": 1}
+SHORT_RACE: dict[str, Any] = {"pairs": PairOptions(race_entrants=2, race=1)}
 NOISY = Script(step_noise=0.4, slow_noise=0.1)
 
 
@@ -182,7 +188,7 @@ def test_a_setting_that_is_most_likely_better_is_used_and_not_claimed(tmp_path: 
     chosen = []
     for seed in range(3):
         bed = Bed(tmp_path / str(seed), Script(seed=seed, gain=a_little, step_noise=0.12))
-        verdict = bed.tune(trials=16, seed=seed, max_verify_pairs=20).verdict
+        verdict = bed.tune(trials=16, seed=seed, proof=ProofOptions(max_pairs=20)).verdict
         profile = read_profile(bed.run_dir / "profile.yaml", KNOBS)
         assert bed.job.proposed[-1] == verdict.setting == profile.setting
         if verdict.expected is not None:
@@ -211,7 +217,7 @@ def test_a_setting_that_made_the_script_fail_is_not_used(tmp_path: Path) -> None
         return setting != DEFAULT and len(bed.cluster.jobs) > 1
 
     bed = Bed(tmp_path, Script(gain=faster_with_short_cycles, crashes_with=crashes))
-    verdict = bed.tune(trials=16, max_crashes=99).verdict
+    verdict = bed.tune(trials=16, limits=LimitOptions(max_crashes=99)).verdict
 
     assert "nothing is proved: every candidate failed (" in verdict.text
     assert "the last one because rank 1 was killed" in verdict.text
@@ -222,9 +228,9 @@ def test_a_verification_that_is_continued_begins_with_the_launch_that_runs(tmp_p
     bed = Bed(tmp_path, Script(gain=faster_with_short_cycles))
     bed.stops_in = "verify"
     with pytest.raises(Stopped):
-        bed.tune(race_entrants=1)
+        bed.tune(pairs=PairOptions(race_entrants=1))
     bed.stops_in = None
-    verdict = bed.tune(race_entrants=1).verdict
+    verdict = bed.tune(pairs=PairOptions(race_entrants=1)).verdict
 
     assert verdict.improved
     launches = {pair.launch for pair in read_study(tmp_path).pairs}
@@ -247,7 +253,7 @@ def test_a_crashing_setting_costs_its_trial_only(tmp_path: Path) -> None:
         return not setting["cache_enabled"]
 
     bed = Bed(tmp_path, Script(gain=faster_with_short_cycles, crashes_with=crashes))
-    verdict = bed.tune(trials=8, max_crashes=9).verdict
+    verdict = bed.tune(trials=8, limits=LimitOptions(max_crashes=9)).verdict
 
     states = [trial.state for trial in read_study(tmp_path).trials]
     assert "failed" in states

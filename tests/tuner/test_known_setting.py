@@ -16,7 +16,7 @@ from hvdtune.tuner.results.fingerprint import parse_fingerprint
 from hvdtune.tuner.results.profile import read_profile
 from hvdtune.tuner.results.run_files import DRIFT_FILE
 from hvdtune.tuner.search.known_setting import EarlierLaunch, EarlierProof, KnownSetting
-from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.space.tune_options import ProofOptions, TuneOptions
 from hvdtune.tuner.stats.estimates import Noise
 from hvdtune.tuner.storage.shared_study import SharedStudy
 from hvdtune.tuner.storage.study_store import read_study
@@ -138,8 +138,8 @@ def test_launches_in_which_a_large_gain_was_verified_on_two_pairs_are_known(tmp_
 
 def test_a_proof_of_one_launch_stays_that_of_the_study_that_proved_it(tmp_path: Path) -> None:
     jobs = Jobs(tmp_path)
-    alone = {"verify_launches": 1, "max_verify_launches": 1}
-    first = jobs.run(Script(gain=short_cycles_win), None, **alone).verdict
+    alone = ProofOptions(launches=1, max_launches=1)
+    first = jobs.run(Script(gain=short_cycles_win), None, proof=alone).verdict
     assert (first.improved, first.launches, first.proved_by) == (True, 1, "")
     later = jobs.run(Script(seed=1, gain=short_cycles_win), jobs.past().known).verdict
     proved_by = str(tmp_path / "train-0")

@@ -46,7 +46,13 @@ class Studies:
         by, known = ByRestarting(machine.start), self.past(number).known
         study = Study(by, KNOBS, DEFAULT, fingerprint=FINGERPRINT, known=known)
         names = tuple(knob.name for knob in KNOBS)
-        options = replace(BY_RESTARTING, trials=8, time_budget_s=5000, block_s=2.0, tunable=names)
+        options = replace(
+            BY_RESTARTING,
+            trials=8,
+            time_budget_s=5000,
+            blocks=replace(BY_RESTARTING.blocks, seconds=2.0),
+            tunable=names,
+        )
         self.messages.clear()
         return tune(study, folder, options, self._note, machine.clock).verdict
 
@@ -76,7 +82,7 @@ def test_a_later_study_measures_what_is_known_without_a_search(tmp_path: Path) -
     assert later.improved and later.setting == first.setting
     assert later.in_use.startswith("to use: ")
     assert later.evidence is not None and later.evidence.earlier == first.pairs
-    assert later.pairs == BY_RESTARTING.min_verify_pairs
+    assert later.pairs == BY_RESTARTING.proof.min_pairs
     low, high = later.evidence.ci_percent or (math.nan, math.nan)
     assert low < 100 * math.expm1(GAIN) < high
     assert "in launches of this study, 12 pairs" in later.text

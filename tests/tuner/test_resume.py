@@ -44,7 +44,7 @@ def test_a_killed_study_goes_on_without_losing_a_pair(tmp_path: Path, kill_at: i
     assert after.pairs[: len(before)] == before
     options = simulated_tuner.OPTIONS
     phases = collections.Counter(pair.phase for pair in after.pairs)
-    assert phases["calibrate"] == options.calibrate_pairs
+    assert phases["calibrate"] == options.pairs.calibration
     ended = [t for t in after.trials if t.state in ("complete", "pruned") and not t.is_duplicate]
     assert len(ended) == options.trials
     for trial in ended[1:]:

@@ -23,7 +23,7 @@ from hvdtune.dashboard.study import open_study as open_frames
 from hvdtune.tuner.controller import tune
 from hvdtune.tuner.results.profile import read_profile
 from hvdtune.tuner.space.search_space import describe
-from hvdtune.tuner.space.tune_options import ONE_RUN, TuneOptions
+from hvdtune.tuner.space.tune_options import ONE_RUN, ProofOptions, TuneOptions
 from hvdtune.tuner.stats.choice import is_better_bet
 from hvdtune.tuner.stats.posterior import posterior_from
 from hvdtune.tuner.stats.verdict import Verdict
@@ -175,8 +175,8 @@ def test_no_page_contradicts_another_over_launches_or_within_one(
     for seed, (name, options) in itertools.product(range(seeds), MODES.items()):
         folder = tmp_path / f"{name}-{seed}"
         script = Script(seed=seed, gain=shorter_cycles(gain), launch_gain=level, step_noise=0.12)
-        given = {"restarts": options.restarts, "verify_launches": options.verify_launches}
-        verdict = study(folder, script, max_verify_pairs=20, **given)
+        proof = ProofOptions(max_pairs=20, launches=options.proof.launches)
+        verdict = study(folder, script, proof=proof, restarts=options.restarts)
         check(folder, verdict, capsys)
 
 
@@ -188,7 +188,7 @@ def test_what_only_the_launch_of_the_search_likes_is_not_expected_of_others(
     for seed in range(2):
         folder = tmp_path / str(seed)
         script = Script(seed=seed, step_noise=0.2, slow_noise=0.05)
-        verdict = study(folder, script, first_launch_likes=0.08, max_verify_pairs=20)
+        verdict = study(folder, script, first_launch_likes=0.08, proof=ProofOptions(max_pairs=20))
         check(folder, verdict, capsys)
         assert verdict.in_search is not None and verdict.believed is not None
         assert verdict.in_search.gain_percent > 4

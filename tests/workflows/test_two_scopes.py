@@ -27,7 +27,7 @@ def second_space(changed):
     asked = app.parse(["run", "-np", "1", *words, "true"])
     job, study = job_of(asked, choose_hosts(asked.placement), {}), measurement_of(asked)
     options = options_of_second(job, study, found_target(), DDP, changed)
-    assert (options.trials, options.time_budget_s, options.block_s) == (4, 60.0, 0.5)
+    assert (options.trials, options.time_budget_s, options.blocks.seconds) == (4, 60.0, 0.5)
     found = found_target()
     return options.space(found.target.knobs, found.reference, 1, ALL_SCOPES)
 

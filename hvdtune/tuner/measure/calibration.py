@@ -40,7 +40,7 @@ def calibrate(runner: PairRunner, shape: BlockShape, options: TuneOptions) -> Ca
             runner.pair("calibrate", runner.default, shape, trial=0)
         except TrialFailed as failure:
             failures += 1
-            if failures >= options.max_crashes:
+            if failures >= options.limits.max_crashes:
                 what = f"cannot measure the default: {failure}"
                 if isinstance(failure, JobCrashed):
                     raise ScriptFailed(what, failure.exit_code) from failure

@@ -126,11 +126,11 @@ class LiveRun:
         """Blocks of the length asked for, by the time of a step and the time that is left."""
         self.ensure_running()
         options = self._options
-        shape = shape_for(self.step_s, options.block_s, options.min_block_steps)
+        shape = shape_for(self.step_s, options.blocks.seconds, options.blocks.min_steps)
         if shape.pair_s <= self._reporter.seconds_left / _LEAST_PAIRS_IN_TIME:
             return shape
-        fewest = min(options.short_block_steps, options.min_block_steps)
-        return shape_for(self.step_s, options.block_s, fewest)
+        fewest = min(options.blocks.short_steps, options.blocks.min_steps)
+        return shape_for(self.step_s, options.blocks.seconds, fewest)
 
     def cost(self, shape: BlockShape) -> PairCost:
         """The median of the latest pairs: a machine shared with others changes its pace."""
@@ -263,7 +263,7 @@ class LiveRun:
         return self._start_job(self.launch)
 
     def _await_formed(self) -> None:
-        limit_s = self._options.form_timeout_s
+        limit_s = self._options.limits.form_s
         deadline = self._clock.now() + limit_s
         while True:
             event = self._event("calling hvd.init()")
@@ -277,7 +277,7 @@ class LiveRun:
                 raise StudyError(f"the ranks did not form a job within {limit_s:g} s")
 
     def _warm_up(self) -> float:
-        limit_s = self._options.first_step_timeout_s
+        limit_s = self._options.limits.first_step_s
         waited_for = "an optimizer step"
         first = self._next_step(limit_s, waited_for)
         if first is None:
@@ -306,7 +306,7 @@ class LiveRun:
     def _block(self, setting: Setting, shape: BlockShape) -> Block:
         self._propose(setting)
         meter = BlockMeter(self._version, shape)
-        limit_s = max(self._options.adopt_timeout_s, 20 * shape.step_s)
+        limit_s = max(self._options.limits.adopt_s, 20 * shape.step_s)
         deadline = self._clock.now() + limit_s
         before: HostSample | None = None
         while not meter.done:
@@ -334,10 +334,10 @@ class LiveRun:
             self._end("a step")
 
     def _step(self) -> StepDone:
-        step = self._next_step(self._options.stall_timeout_s, "a step")
+        step = self._next_step(self._options.limits.stall_s, "a step")
         if step is None:
             self.stop()
-            self._crashed(f"no step for {self._options.stall_timeout_s:g} s", ())
+            self._crashed(f"no step for {self._options.limits.stall_s:g} s", ())
         return step
 
     def _next_step(self, limit_s: float, waited_for: str) -> StepDone | None:
@@ -393,7 +393,7 @@ class LiveRun:
 
     def _forms_anew(self) -> bool:
         assert self.job is not None
-        deadline = self._clock.now() + self._options.exit_timeout_s
+        deadline = self._clock.now() + self._options.limits.exit_s
         while self.job.poll() is None and self._clock.now() < deadline:
             if isinstance(self.job.next_event(_POLL_S), Formed):
                 return True
@@ -401,7 +401,7 @@ class LiveRun:
 
     def _end(self, waited_for: str) -> NoReturn:
         assert self.job is not None
-        deadline = self._clock.now() + self._options.exit_timeout_s
+        deadline = self._clock.now() + self._options.limits.exit_s
         while (report := self.job.poll()) is None and self._clock.now() < deadline:
             self.job.next_event(_POLL_S)
         self.stop()
@@ -428,7 +428,7 @@ class LiveRun:
         last = f"; its last line: {tail[-1].strip()}" if tail else ""
         if self.step_s == 0.0:
             raise ScriptFailed(f"{reason} before it could be measured{last}", exit_code)
-        if self._crashes >= self._options.max_crashes:
+        if self._crashes >= self._options.limits.max_crashes:
             times = f"{reason}, {self._crashes} times in a row{last}"
             raise ScriptFailed(times, exit_code)
         raise JobCrashed(reason, exit_code)

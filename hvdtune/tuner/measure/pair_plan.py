@@ -97,15 +97,16 @@ def wanted_pairs(options: TuneOptions, noise: Noise) -> int:
         needed = math.ceil((noise.sd / from_percent(_TRIAL_STDERR_PERCENT)) ** 2)
     else:
         needed = max(
-            pairs_needed(noise, from_percent(options.resolution_percent)), _LEAST_WITHOUT_NOISE
+            pairs_needed(noise, from_percent(options.proof.resolution_percent)),
+            _LEAST_WITHOUT_NOISE,
         )
-    return min(max(needed, options.min_pairs_per_trial), options.max_pairs_per_trial)
+    return min(max(needed, options.pairs.min_per_trial), options.pairs.max_per_trial)
 
 
 def calibration_pairs(options: TuneOptions, pair_s: float, seconds: float) -> int:
     """Pairs of the default with itself, with so many seconds left at their beginning."""
-    most = options.calibrate_pairs
-    short = min(options.short_calibrate_pairs, most)
+    most = options.pairs.calibration
+    short = min(options.pairs.short_calibration, most)
     return max(short, math.floor(min(seconds * _SHARE_OF_CALIBRATION / pair_s, most)))
 
 
@@ -114,20 +115,24 @@ def plan_verify(
 ) -> VerifyPlan:
     """Plan as many launches as the time allows, and enough pairs to resolve half of the gain.
 
-    Every launch is a fresh one when the time allows `verify_launches` of them: the launch that is
-    running has had its say in choosing the winner. Otherwise that one is the first, or the only
-    one where the script is not to be started again.
+    If the time allows `proof.launches` new launches, all launches are new, because the running one
+    helped to choose the winner. Otherwise the running launch is the first, or the only one if the
+    script is not started again.
     """
-    half_width = max(abs(gain) * _SHARE_OF_GAIN, from_percent(options.resolution_percent) / 2.0)
-    options = replace(options, min_verify_pairs=_least_for(options, noise, gain))
+    half_width = max(
+        abs(gain) * _SHARE_OF_GAIN, from_percent(options.proof.resolution_percent) / 2.0
+    )
+    options = replace(
+        options, proof=replace(options.proof, min_pairs=_least_for(options, noise, gain))
+    )
     pair_s, launch_s = cost.verify_pair_s * _MARGIN, cost.launch_s * _MARGIN
     least = _least_that_fit(options, short_pairs(options, noise, gain), pair_s, seconds_left)
     spare_s = seconds_left - least * pair_s
     fitting = math.floor(spare_s / max(launch_s, 1e-9))
-    restart = options.restarts and fitting >= options.verify_launches
-    most = max(options.verify_launches, options.max_verify_launches) if options.restarts else 0
+    restart = options.restarts and fitting >= options.proof.launches
+    most = max(options.proof.launches, options.proof.max_launches) if options.restarts else 0
     starts = min(max(fitting, 0), most)
-    launches = starts if restart else min(options.verify_launches, starts + 1)
+    launches = starts if restart else min(options.proof.launches, starts + 1)
     extra = math.floor((spare_s - starts * launch_s) / pair_s)
     wanted = _within_limits(options, pairs_needed(noise, half_width))
     looks = _looks(least, wanted)
@@ -140,8 +145,8 @@ def plan_verify(
 
 def least_pairs(options: TuneOptions) -> tuple[int, int, int]:
     """The fewest pairs that calibration, one trial and verification may take."""
-    trial = options.min_pairs_per_trial if options.trials else 0
-    return options.calibrate_pairs, trial, options.min_verify_pairs
+    trial = options.pairs.min_per_trial if options.trials else 0
+    return options.pairs.calibration, trial, options.proof.min_pairs
 
 
 def least_s(options: TuneOptions, pair_s: float, calibrated: int = 0) -> float:
@@ -168,11 +173,13 @@ def reserve_s(
     left, or a little more.
     """
     comes_first = gain >= LARGE_GAIN and trials >= LEAST_TRIALS
-    options = replace(options, min_verify_pairs=_least_for(options, noise, gain))
-    race_s = (options.race_entrants + 3 * options.race_pairs) * cost.race_pair_s
+    options = replace(
+        options, proof=replace(options.proof, min_pairs=_least_for(options, noise, gain))
+    )
+    race_s = (options.pairs.race_entrants + 3 * options.pairs.race) * cost.race_pair_s
     half_width = max(gain * _SHARE_OF_GAIN, from_percent(1.0))
     pairs = _within_limits(options, pairs_needed(noise, half_width))
-    full = (race_s + pairs * cost.verify_pair_s + options.verify_launches * cost.launch_s) * _MARGIN
+    full = (race_s + pairs * cost.verify_pair_s + options.proof.launches * cost.launch_s) * _MARGIN
     if full <= (seconds_left * _MARGIN if comes_first else seconds_left / 2):
         return full
     short = least_verify_s(options, noise, cost, gain)
@@ -196,7 +203,7 @@ def verify_reserve_s(
 def short_pairs(options: TuneOptions, noise: Noise, gain: float) -> int:
     """The number of pairs of the shortest verification of such a gain."""
     short = _short(options)
-    if options.min_verify_pairs > short and _is_shown_by(_FEWEST_OF_LARGE_GAIN, noise, gain):
+    if options.proof.min_pairs > short and _is_shown_by(_FEWEST_OF_LARGE_GAIN, noise, gain):
         return min(short, _FEWEST_OF_LARGE_GAIN)
     return short
 
@@ -222,10 +229,10 @@ def trial_pairs(
     About half of all trials are pruned early, so one that is not may take twice its share.
     """
     affordable = math.floor(search_s / cost.pair_s)
-    if affordable < options.min_pairs_per_trial:
+    if affordable < options.pairs.min_per_trial:
         return 0
     share = math.floor(2 * affordable / max(trials_left, 1))
-    return max(options.min_pairs_per_trial, min(wanted_pairs(options, noise), share, affordable))
+    return max(options.pairs.min_per_trial, min(wanted_pairs(options, noise), share, affordable))
 
 
 def as_budget(seconds: float) -> str:
@@ -234,17 +241,17 @@ def as_budget(seconds: float) -> str:
 
 
 def _least_that_fit(options: TuneOptions, short: int, pair_s: float, seconds_left: float) -> int:
-    return max(short, math.floor(min(seconds_left / pair_s, options.min_verify_pairs)))
+    return max(short, math.floor(min(seconds_left / pair_s, options.proof.min_pairs)))
 
 
 def _least_for(options: TuneOptions, noise: Noise, gain: float) -> int:
     fewest = max(_PAIRS_OF_LARGE_GAIN, _short(options))
     shown = _is_shown_by(fewest, noise, gain)
-    return min(fewest, options.min_verify_pairs) if shown else options.min_verify_pairs
+    return min(fewest, options.proof.min_pairs) if shown else options.proof.min_pairs
 
 
 def _short(options: TuneOptions) -> int:
-    return min(options.short_verify_pairs, options.min_verify_pairs)
+    return min(options.proof.short_pairs, options.proof.min_pairs)
 
 
 def _is_shown_by(pairs: int, noise: Noise, gain: float) -> bool:
@@ -259,5 +266,5 @@ def _looks(first: int, wanted: int) -> tuple[int, ...]:
 
 
 def _within_limits(options: TuneOptions, pairs: int) -> int:
-    most = max(options.min_verify_pairs, options.max_verify_pairs)
-    return min(max(pairs, options.min_verify_pairs), most)
+    most = max(options.proof.min_pairs, options.proof.max_pairs)
+    return min(max(pairs, options.proof.min_pairs), most)

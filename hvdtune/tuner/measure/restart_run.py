@@ -332,13 +332,13 @@ class RestartRun:
             raise JobCrashed(f"{reason}{last}", report.returncode)
 
     def _check_stall(self, count: int, silent_s: float) -> None:
-        limit_s = self._options.stall_timeout_s if count else self._options.first_step_timeout_s
+        limit_s = self._options.limits.stall_s if count else self._options.limits.first_step_s
         if self._has_steps and silent_s > limit_s:
             raise TrialFailed(f"the command took no step for {limit_s:g} s")
 
     def _count_failure(self, failure: TrialFailed) -> None:
         self._failures += 1
-        if self._failures >= (1 if self._shape is None else self._options.max_crashes):
+        if self._failures >= (1 if self._shape is None else self._options.limits.max_crashes):
             times = "" if self._failures == 1 else f", {self._failures} times in a row"
             what = f"cannot measure the reference setting{times}: {failure}"
             if isinstance(failure, JobCrashed):
@@ -374,7 +374,7 @@ class _Probe:
 
     def _wanted(self) -> BlockShape:
         step_s = statistics.median(self._times_s[self.count // 2 :])
-        shape = shape_for(step_s, self._options.block_s, self._options.min_block_steps)
+        shape = shape_for(step_s, self._options.blocks.seconds, self._options.blocks.min_steps)
         return dataclasses.replace(shape, settle_steps=max(shape.settle_steps, _WARM_UP_STEPS))
 
 

@@ -92,7 +92,7 @@ def confirm(context: StudyContext, known: KnownSetting) -> Confirmed | None:
     if not is_better_bet(_levels(known.launches).over_launches):
         notice(f"{_opening(known, setting)}; its gain is uncertain: other settings are tried, too")
         return None
-    pairs = context.options.min_verify_pairs
+    pairs = context.options.proof.min_pairs
     notice(
         f"{_opening(known, setting)}; it is measured on {pairs} pairs and used if that bears it "
         "out, without a search (--ignore-earlier searches again)"

@@ -39,7 +39,7 @@ def finalists(context: StudyContext, store: StudyStore) -> list[Candidate]:
     if len(context.options.objectives) > 1:
         return _by_merit(context, completed)
     posteriors = search_posteriors(context, store)
-    worth = from_percent(context.options.resolution_percent)
+    worth = from_percent(context.options.proof.resolution_percent)
     candidates = [Candidate(t, posteriors[t.number]) for t in completed if t.number in posteriors]
     hopeful = [
         candidate for candidate in candidates if candidate.posterior.chance(worth) >= _LIKELY
@@ -58,7 +58,7 @@ def race(context: StudyContext, store: StudyStore) -> list[Candidate]:
     The race ends early, or is skipped, where the verification needs the time.
     """
     begun_s = context.runner.seconds_left
-    rounds = context.options.race_pairs
+    rounds = context.options.pairs.race
     running, done = _as_left(context, store)
     if len(running) < 2 or len(context.options.objectives) > 1:
         return running
@@ -117,7 +117,7 @@ def _as_left(context: StudyContext, store: StudyStore) -> tuple[list[Candidate],
     it, unless more trials have been measured since."""
     kept = store.get("race")
     if kept is None or kept["measured_trials"] != store.measured_trials:
-        return finalists(context, store)[: context.options.race_entrants], 0
+        return finalists(context, store)[: context.options.pairs.race_entrants], 0
     return _still(context, store, set(kept["trials"])), kept["rounds"]
 
 

@@ -52,7 +52,7 @@ def without_candidate(context: StudyContext, store: StudyStore, stop: Stop) -> V
         return _no_answer(context, f"nothing is proved: every setting failed ({count})")
     options = context.options
     likely = (
-        f"likely to be {options.resolution_percent:g} % faster"
+        f"likely to be {options.proof.resolution_percent:g} % faster"
         if len(options.objectives) == 1
         else f"better in {options.objectives[0]}"
     )
@@ -71,21 +71,21 @@ def cut_short(context: StudyContext, store: StudyStore) -> Verdict:
 
 
 def _no_answer(context: StudyContext, reason: str) -> Verdict:
-    pairs = context.options.min_verify_pairs
+    pairs = context.options.proof.min_pairs
     return nothing_verified(context.default, context.calibration.floor(pairs), pairs, reason)
 
 
 def _too_noisy(context: StudyContext, reason: str) -> Verdict | None:
     """The verdict where noise hides any answer, None where it does not."""
     options = context.options
-    longest = context.calibration.floor(options.max_verify_pairs)
-    if to_percent(longest) <= _NOISY * options.resolution_percent:
+    longest = context.calibration.floor(options.proof.max_pairs)
+    if to_percent(longest) <= _NOISY * options.proof.resolution_percent:
         return None
     text = (
-        f"too noisy to tell: {reason}; over {options.max_verify_pairs} pairs the default would "
+        f"too noisy to tell: {reason}; over {options.proof.max_pairs} pairs the default would "
         f"differ from itself by up to {to_percent(longest):.1f} %; reduce the load on the machine"
     )
-    return nothing_verified(context.default, longest, options.max_verify_pairs, text, "noisy")
+    return nothing_verified(context.default, longest, options.proof.max_pairs, text, "noisy")
 
 
 def _tried(context: StudyContext, store: StudyStore) -> list[TrialView]:
@@ -116,7 +116,7 @@ def _none_measured(context: StudyContext, stop: Stop) -> str:
     if stop.kind != "time":
         return "no other setting was measured"
     options, noise, cost = context.options, context.calibration.noise, context.cost
-    trial_s = options.min_pairs_per_trial * cost.pair_s
+    trial_s = options.pairs.min_per_trial * cost.pair_s
     lacking_s = trial_s + least_verify_s(options, noise, cost, 0.0) - context.runner.seconds_left
     return (
         "the time budget was too short to measure any other setting, with pairs of "

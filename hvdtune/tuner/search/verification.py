@@ -37,7 +37,7 @@ def prove(
             context.default,
             launches,
             context.calibration.floor(pairs),
-            resolution_percent=context.options.resolution_percent,
+            resolution_percent=context.options.proof.resolution_percent,
             wording=wording,
             confidence=plan.confidence,
         )

@@ -140,7 +140,7 @@ def judge(
     launches: Sequence[Sequence[float]],
     floor: float,
     *,
-    resolution_percent: float = TuneOptions.resolution_percent,
+    resolution_percent: float = TuneOptions.proof.resolution_percent,
     wording: Wording = A_GAIN,
     confidence: float = CONFIDENCE,
 ) -> Verdict:

@@ -277,9 +277,9 @@ def _attributes(folder: Path, pairs: Sequence[Pair], space: Space) -> dict[str, 
     own = pairs_of(pairs, "calibrate", space.default)
     if len(own) > 1:
         noise = noise_of([pair.log_ratio for pair in own])
-        floor = noise_floor(noise, TuneOptions.min_verify_pairs)
+        floor = noise_floor(noise, TuneOptions.proof.min_pairs)
         found["noise_floor"] = to_percent(floor)
-        found["noise_floor_pairs"] = TuneOptions.min_verify_pairs
+        found["noise_floor_pairs"] = TuneOptions.proof.min_pairs
     with contextlib.suppress(OSError):
         found["verdict"] = (folder / "verdict.json").read_text(encoding="utf-8")
     return found

@@ -9,7 +9,7 @@ from hvdtune.tuner.measure.blocks import BlockShape
 from hvdtune.tuner.measure.live_run import LiveRun
 from hvdtune.tuner.measure.progress import Reporter, StudyProgress
 from hvdtune.tuner.measure.run import JobCrashed, ScriptEnded, TrialFailed
-from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.space.tune_options import LimitOptions, TuneOptions
 from tests.kit.simulated_job import DEFAULT, Script, SimulatedCluster
 
 SHAPE = BlockShape(steps=10, settle_steps=2, step_s=0.01)
@@ -68,7 +68,7 @@ def test_a_crash_shows_the_last_lines_and_fails_the_trial() -> None:
 
 
 def test_crash_after_crash_ends_the_study() -> None:
-    live, cluster, _ = make(Script(crashes_with=is_fast), max_crashes=3)
+    live, cluster, _ = make(Script(crashes_with=is_fast), limits=LimitOptions(max_crashes=3))
     for _ in range(2):
         live.ensure_running()
         with pytest.raises(JobCrashed):
@@ -81,7 +81,7 @@ def test_crash_after_crash_ends_the_study() -> None:
 
 
 def test_a_finished_pair_forgives_earlier_crashes() -> None:
-    live, cluster, _ = make(Script(crashes_with=is_fast), max_crashes=2)
+    live, cluster, _ = make(Script(crashes_with=is_fast), limits=LimitOptions(max_crashes=2))
     for _ in range(4):
         live.ensure_running()
         live.measure(DEFAULT, "ABBA", SHAPE)
@@ -115,7 +115,10 @@ def test_a_refused_setting_fails_the_trial_and_the_default_returns() -> None:
     ids=["it-fails", "ranks-form-no-job", "ranks-never-step"],
 )
 def test_a_script_that_never_gets_going_is_not_tried_again(script: Script, message: str) -> None:
-    live, cluster, _ = make(script, form_timeout_s=120.0, first_step_timeout_s=300.0)
+    live, cluster, _ = make(
+        script,
+        limits=LimitOptions(form_s=120.0, first_step_s=300.0),
+    )
     with pytest.raises(StudyError, match=message):
         live.ensure_running()
 
@@ -124,7 +127,7 @@ def test_a_script_that_never_gets_going_is_not_tried_again(script: Script, messa
 
 
 def test_a_setting_that_stalls_the_run_fails_its_trial() -> None:
-    live, cluster, _ = make(Script(stalls_with=is_fast), stall_timeout_s=300.0)
+    live, cluster, _ = make(Script(stalls_with=is_fast), limits=LimitOptions(stall_s=300.0))
     live.ensure_running()
     with pytest.raises(JobCrashed, match="no step for 300 s"):
         live.measure(FAST, "ABBA", SHAPE)

@@ -27,8 +27,8 @@ def test_a_noisier_run_gets_more_pairs_per_trial() -> None:
 @pytest.mark.parametrize(
     ("sampler", "sd", "pairs"),
     [
-        ("noisy_gp", 0.001, OPTIONS.min_pairs_per_trial),
-        ("noisy_gp", 0.2, OPTIONS.max_pairs_per_trial),
+        ("noisy_gp", 0.001, OPTIONS.pairs.min_per_trial),
+        ("noisy_gp", 0.2, OPTIONS.pairs.max_per_trial),
         ("tpe", 0.001, 3),
     ],
 )
@@ -46,7 +46,7 @@ def test_verification_uses_fresh_launches_when_there_is_time() -> None:
     plan = plan_verify(OPTIONS, Noise(0.02, 8), COST, 150.0, 0.05)
 
     assert plan.restart
-    assert OPTIONS.verify_launches <= plan.launches <= OPTIONS.max_verify_launches
+    assert OPTIONS.proof.launches <= plan.launches <= OPTIONS.proof.max_launches
     assert plan.pairs * COST.pair_s + plan.launches * COST.launch_s < 150.0
 
 
@@ -66,7 +66,7 @@ def test_without_time_for_the_usual_pairs_there_are_as_many_as_fit(
 
     assert (plan.looks, plan.restart, plan.launches) == ((pairs,), False, 1)
     by_restarting = plan_verify(BY_RESTARTING, Noise(0.02, 8), COST, seconds, 0.05)
-    assert by_restarting.pairs >= BY_RESTARTING.min_verify_pairs
+    assert by_restarting.pairs >= BY_RESTARTING.proof.min_pairs
 
 
 def test_a_small_gain_is_verified_with_more_pairs_and_a_large_one_with_fewer() -> None:
@@ -74,19 +74,22 @@ def test_a_small_gain_is_verified_with_more_pairs_and_a_large_one_with_fewer() -
         plan_verify(OPTIONS, Noise(0.02, 8), COST, 1000.0, gain) for gain in (0.01, 0.04, 0.50)
     )
 
-    assert usual.pairs == OPTIONS.min_verify_pairs < small.pairs <= OPTIONS.max_verify_pairs
+    assert usual.pairs == OPTIONS.proof.min_pairs < small.pairs <= OPTIONS.proof.max_pairs
     assert large.looks == (10,)
-    assert large.launches == OPTIONS.max_verify_launches
+    assert large.launches == OPTIONS.proof.max_launches
 
 
 def test_launches_that_are_all_of_the_verification_are_no_fewer_for_a_large_gain() -> None:
     noise, cost = Noise(0.02, 8), PairCost(pair_s=1.0, launch_s=0.0)
     plan = plan_verify(BY_RESTARTING, noise, cost, 1000.0, 0.50)
-    assert plan.pairs == BY_RESTARTING.min_verify_pairs
+    assert plan.pairs == BY_RESTARTING.proof.min_pairs
 
 
 def test_what_is_asked_for_is_not_exceeded_for_a_large_gain() -> None:
-    asked = dataclasses.replace(OPTIONS, min_verify_pairs=6, max_verify_pairs=6)
+    asked = dataclasses.replace(
+        OPTIONS,
+        proof=dataclasses.replace(OPTIONS.proof, min_pairs=6, max_pairs=6),
+    )
     assert plan_verify(asked, Noise(0.02, 8), COST, 1000.0, 0.50).pairs == 6
 
 
@@ -116,7 +119,14 @@ def test_a_calibration_that_takes_a_quarter_of_the_time_has_fewer_pairs() -> Non
     wanted = [calibration_pairs(OPTIONS, pair_s, 180.0) for pair_s in (1.0, 9.0, 9.1, 12.0, 90.0)]
     assert wanted == [5, 5, 4, 3, 3]
     assert calibration_pairs(OPTIONS, 1.0, math.inf) == 5
-    assert calibration_pairs(dataclasses.replace(OPTIONS, calibrate_pairs=2), 90.0, 180.0) == 2
+    assert (
+        calibration_pairs(
+            dataclasses.replace(OPTIONS, pairs=dataclasses.replace(OPTIONS.pairs, calibration=2)),
+            90.0,
+            180.0,
+        )
+        == 2
+    )
     assert calibration_pairs(BY_RESTARTING, 90.0, 180.0) == 6
 
 
@@ -186,9 +196,9 @@ def test_a_race_leaves_time_for_the_verification(
 @pytest.mark.parametrize(
     ("seconds", "trials", "pairs"),
     [
-        (400.0, 10, OPTIONS.max_pairs_per_trial),
+        (400.0, 10, OPTIONS.pairs.max_per_trial),
         (130.0, 40, 5),
-        (130.0, 400, OPTIONS.min_pairs_per_trial),
+        (130.0, 400, OPTIONS.pairs.min_per_trial),
         (1.0, 40, 0),
     ],
 )

@@ -25,7 +25,12 @@ def is_default(setting: Setting) -> bool:
 
 def make(script: Script, budget_s: float = 1e6) -> tuple[RestartRun, SimulatedMachine]:
     machine = SimulatedMachine(script)
-    options = replace(BY_RESTARTING, trials=10, time_budget_s=budget_s, block_s=2.0)
+    options = replace(
+        BY_RESTARTING,
+        trials=10,
+        time_budget_s=budget_s,
+        blocks=replace(BY_RESTARTING.blocks, seconds=2.0),
+    )
     reporter = Reporter(lambda progress: None, machine.clock, 10, budget_s)
     by = ByRestarting(machine.start)
     return RestartRun(by, DEFAULT, options, machine.clock, reporter), machine
@@ -36,7 +41,12 @@ def study(script: Script, run_dir: Path, **options: Any) -> tuple[TuneResult, Si
     by = ByRestarting(machine.start)
     names = tuple(knob.name for knob in KNOBS)
     chosen = replace(
-        BY_RESTARTING, trials=8, time_budget_s=5000, block_s=2.0, tunable=names, **options
+        BY_RESTARTING,
+        trials=8,
+        time_budget_s=5000,
+        blocks=replace(BY_RESTARTING.blocks, seconds=2.0),
+        tunable=names,
+        **options,
     )
     result = tune(Study(by, KNOBS, DEFAULT), run_dir, chosen, clock=machine.clock)
     return result, machine
@@ -143,14 +153,20 @@ def test_a_race_leaves_time_for_the_verification(tmp_path: Path, seed: int) -> N
 
     machine = SimulatedMachine(Script(seed=seed, start_s=1.0, gain=gain))
     began_s, budget_s = machine.clock.now(), 300.0
-    options = replace(BY_RESTARTING, trials=6, time_budget_s=budget_s, block_s=3.0, seed=seed)
+    options = replace(
+        BY_RESTARTING,
+        trials=6,
+        time_budget_s=budget_s,
+        blocks=replace(BY_RESTARTING.blocks, seconds=3.0),
+        seed=seed,
+    )
     by = ByRestarting(machine.start)
     verdict = tune(Study(by, KNOBS, DEFAULT), tmp_path, options, clock=machine.clock).verdict
 
     assert verdict.improved, verdict.text
     assert machine.clock.now() - began_s < budget_s
     phases = [pair.phase for pair in read_pairs(tmp_path / "pairs.jsonl")]
-    assert phases.count("verify") == options.min_verify_pairs
+    assert phases.count("verify") == options.proof.min_pairs
 
 
 @pytest.mark.slow
@@ -169,7 +185,11 @@ def timed(budget_s: float, run_dir: Path) -> tuple[str, SimulatedMachine]:
     machine = SimulatedMachine(Script(steps=200, tells_steps=False))
     by = ByRestarting(machine.start)
     options = replace(
-        BY_RESTARTING, trials=8, time_budget_s=budget_s, block_s=2.0, tunable=("as_view",)
+        BY_RESTARTING,
+        trials=8,
+        time_budget_s=budget_s,
+        blocks=replace(BY_RESTARTING.blocks, seconds=2.0),
+        tunable=("as_view",),
     )
     try:
         return tune(
@@ -205,7 +225,12 @@ def test_progress_says_what_is_measured_and_how_many_pairs_there_is_time_for(
 ) -> None:
     told: list[StudyProgress] = []
     machine = SimulatedMachine(Script())
-    options = replace(BY_RESTARTING, trials=10, time_budget_s=budget_s, block_s=2.0)
+    options = replace(
+        BY_RESTARTING,
+        trials=10,
+        time_budget_s=budget_s,
+        blocks=replace(BY_RESTARTING.blocks, seconds=2.0),
+    )
     reporter = Reporter(told.append, machine.clock, 10, budget_s)
     RestartRun(
         ByRestarting(machine.start), DEFAULT, options, machine.clock, reporter

@@ -52,7 +52,12 @@ def restarting(*, fails: bool = False) -> Case:
         gain=lambda setting: 0.3 * (setting == faster), fails=lambda setting, number: fails
     )
     machine = simulated_command.SimulatedMachine(script)
-    options = replace(BY_RESTARTING, trials=10, time_budget_s=1e6, block_s=2.0)
+    options = replace(
+        BY_RESTARTING,
+        trials=10,
+        time_budget_s=1e6,
+        blocks=replace(BY_RESTARTING.blocks, seconds=2.0),
+    )
     run = make(ByRestarting(machine.start), default, options, machine.clock)
     return Case(run, default, faster, lambda: len(machine.commands))
 

@@ -31,11 +31,9 @@ OPTIONS = replace(
     trials=4,
     time_budget_s=600.0,
     tunable=("cycle_time_ms",),
-    calibrate_pairs=4,
-    race_pairs=2,
-    min_verify_pairs=9,
-    max_verify_pairs=9,
-    min_block_steps=4,
+    pairs=replace(ONE_RUN.pairs, calibration=4, race=2),
+    proof=replace(ONE_RUN.proof, min_pairs=9, max_pairs=9),
+    blocks=replace(ONE_RUN.blocks, min_steps=4),
     keep_timelines=0,
 )
 

@@ -19,7 +19,13 @@ from hvdtune.tuner.measure.progress import StudyProgress
 from hvdtune.tuner.process import supervisor as supervisor_module
 from hvdtune.tuner.process.messages import StartStudy
 from hvdtune.tuner.process.supervisor import TunerSupervisor
-from hvdtune.tuner.space.tune_options import ONE_RUN, TuneOptions
+from hvdtune.tuner.space.tune_options import (
+    ONE_RUN,
+    BlockOptions,
+    PairOptions,
+    ProofOptions,
+    TuneOptions,
+)
 from hvdtune.tuner.storage.pair_log import read_pairs
 from hvdtune.tuner.study import Study
 from tests.kit.simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster, SimulatedJob
@@ -78,13 +84,9 @@ class Bed:
             trials=5,
             time_budget_s=600.0,
             tunable=("cycle_time_ms",),
-            calibrate_pairs=4,
-            race_pairs=2,
-            min_verify_pairs=9,
-            max_verify_pairs=9,
-            max_verify_launches=3,
-            block_s=0.05,
-            min_block_steps=4,
+            pairs=PairOptions(calibration=4, race=2),
+            proof=ProofOptions(min_pairs=9, max_pairs=9, max_launches=3),
+            blocks=BlockOptions(seconds=0.05, min_steps=4),
         )
         self.supervisor = TunerSupervisor(study, run_dir, options, self.take)
 

@@ -7,13 +7,17 @@ import pytest
 from hvdtune.core.config.knobs import Setting
 from hvdtune.tuner.controller import tune
 from hvdtune.tuner.space.search_space import key_of
-from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.space.tune_options import ProofOptions, TuneOptions
 from hvdtune.tuner.storage.pair_log import Pair, PairLog, read_pairs
 from hvdtune.tuner.storage.study_reader import PAIRS_FILE
 from hvdtune.tuner.study import Study
 from tests.kit.simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster
 
-OPTIONS = TuneOptions(trials=20, time_budget_s=1e6, max_verify_pairs=20, verify_launches=1)
+OPTIONS = TuneOptions(
+    trials=20,
+    time_budget_s=1e6,
+    proof=ProofOptions(max_pairs=20, launches=1),
+)
 
 
 def slight(setting: Setting) -> float:
@@ -58,7 +62,7 @@ def test_a_race_goes_on_with_those_that_were_in_it(
     before = raced(tmp_path)
     study_once(tmp_path, seed)
 
-    entrants, first_round = set(before), OPTIONS.race_entrants
+    entrants, first_round = set(before), OPTIONS.pairs.race_entrants
     assert len(entrants) <= first_round
     later = raced(tmp_path)[len(before) :]
     assert set(later) <= entrants
@@ -73,7 +77,7 @@ def test_what_is_far_behind_does_not_race(tmp_path: Path) -> None:
     settings = [{**DEFAULT, "hierarchical_allreduce": True}, {**DEFAULT, "cycle_time_ms": 2.0}]
     cluster = SimulatedCluster(Script(gain=gain))
     study = Study(cluster.start, KNOBS, DEFAULT, hosts=2, first_settings=settings)
-    options = TuneOptions(trials=3, time_budget_s=1e6, verify_launches=1)
+    options = TuneOptions(trials=3, time_budget_s=1e6, proof=ProofOptions(launches=1))
     verdict = tune(study, tmp_path, options, clock=cluster.clock).verdict
 
     # Its pairs are those after which it is used from then on.

@@ -4,7 +4,7 @@ from pathlib import Path
 
 from hvdtune.core.config.knobs import Setting
 from hvdtune.tuner.controller import tune
-from hvdtune.tuner.space.tune_options import TuneOptions
+from hvdtune.tuner.space.tune_options import LimitOptions, TuneOptions
 from hvdtune.tuner.stats.verdict import Verdict
 from hvdtune.tuner.storage.study_store import read_study
 from hvdtune.tuner.study import Study
@@ -48,7 +48,7 @@ def test_a_study_that_is_continued_knows_why_its_candidates_failed(tmp_path: Pat
         return setting != DEFAULT and len(cluster.jobs) > 1
 
     script = Script(gain=lambda setting: 0.08, crashes_with=crashes)
-    options = TuneOptions(trials=8, max_crashes=99)
+    options = TuneOptions(trials=8, limits=LimitOptions(max_crashes=99))
     said = []
     for _ in range(2):
         cluster = SimulatedCluster(script)
