@@ -64,12 +64,12 @@ def enter_for_run(
 
     Raises UsageError if --workbench-python names no program, even if the run does not need it.
     """
-    if asked is not None:
-        workbench.program_of(asked, f"{_OPTION} {asked}")
     if measures:
         enter(f"`hvdtune {words[0]}` that measures", words, asked)
     elif records and is_asked(asked):
         enter("a timeline", words, asked)
+    elif asked is not None:
+        workbench.program_of(asked, f"{_OPTION} {asked}")
 
 
 def is_asked(asked: Path | None) -> bool:

@@ -7,17 +7,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
 
 from hvdtune import parse
-from hvdtune.cli.checks import given, interface, restarts
-from hvdtune.cli.cluster.elastic import elastic_request, is_elastic
+from hvdtune.cli.checks import given, interface, is_elastic, restarts
+from hvdtune.cli.cluster.elastic import elastic_request
 from hvdtune.cli.parameters import values_of
 from hvdtune.cli.run_command import horovod_rows
 from hvdtune.cli.verify_options import CompareOptions, VariantOptions, VerifyOptions
 from hvdtune.core.config.environment import own_environ
 from hvdtune.core.config.script_knobs import is_of_script
+from hvdtune.errors import UsageError
 from hvdtune.horovod.vocabulary import KNOBS, Idle, Sets
 from hvdtune.launcher.jobs import plan_job, rank_options, require_usable_cores
 from hvdtune.launcher.mpirun import MpiJob
-from hvdtune.launcher.plan import Slot, build_command, plan_slots
+from hvdtune.launcher.plan import build_command, plan_slots, starts_its_own_ranks
 from hvdtune.launcher.run import JobOptions
 from hvdtune.workflows.requests import (
     ComparisonRequest,
@@ -55,59 +56,52 @@ def job_of(
 
     Raises UsageError for a job that cannot run.
     """
-    values = setting_of(options.knobs)
+    values, restart, asked = setting_of(options.knobs), options.restart, options.placement
     if is_elastic(options):
         return elastic_request(options, place, values, variables)
+    login = asked.ssh_port, asked.ssh_identity_file
     if options.mpi.mpi:
+        ranks = place.ranks or sum(host.slots for host in place.hosts)
         job = MpiJob(
             command=build_command(options.command),
             hosts=place.hosts,
-            processes=len(plan_slots(place.hosts, _ranks(place))),
+            processes=len(plan_slots(place.hosts, ranks)),
             arguments=options.mpi.mpi_args or "",
             binding=options.mpi.binding_args or "",
             tcp=options.mpi.tcp,
-            ssh_port=options.placement.ssh_port,
-            ssh_identity_file=options.placement.ssh_identity_file,
+            ssh_port=asked.ssh_port,
+            ssh_identity_file=asked.ssh_identity_file,
         )
         return MpiRequest(job, variables, values)
-    login = options.placement.ssh_port, options.placement.ssh_identity_file
+    adapter = restart.adapter or "hvdtune"
+    starts_own = adapter in ("horovod", "command") or (
+        adapter == "ddp" and starts_its_own_ranks(options.command)
+    )
+    if starts_own and (asked.num_proc or asked.hosts or asked.hostfile):
+        raise UsageError(
+            f"with --adapter {adapter} the command starts its ranks: give their number there, as "
+            "in `torchrun --nproc-per-node 2 ...` or `horovodrun -np 2 ...`"
+        )
     plan = plan_job(options.command, place.hosts, place.ranks, *login)
     if place.ways:
         plan = replace(plan, nodes=place.ways, remote=tuple(place.ways))
-    restart = options.restart
-    adapter = restart.adapter or "hvdtune"
-    launch = JobOptions(environ=dict(variables))
+    launch, timeline = JobOptions(environ=dict(variables)), options.timeline
     if adapter == "hvdtune":
-        launch = job_options(options, plan.slots, variables)
+        if (cores := options.ranks.thread_affinity) is not None:
+            require_usable_cores(parse.wholes(cores), plan.slots, f"--thread-affinity {cores}")
+        launch = rank_options(
+            plan.slots,
+            variables,
+            timeline.timeline_max_mb or 0.0,
+            timeline.timeline_when_full or "",
+            timeline.timeline_steps or "",
+        )
     request = JobRequest(tuple(options.command), plan, launch, values, adapter, place.words)
     if restarts(options):
         by = RestartRequest(restart.vary, restart.metric_regex, restart.launch_time)
         return replace(request, restart=by)
     values.core_setting()
     return request
-
-
-def _ranks(place: ChosenHosts) -> int:
-    return place.ranks or sum(host.slots for host in place.hosts)
-
-
-def job_options(
-    options: RunOptions, slots: tuple[Slot, ...], variables: Mapping[str, str]
-) -> JobOptions:
-    """Return how the ranks are run: variables first, then the environment, then the defaults.
-
-    Raises UsageError for values that the ranks would refuse.
-    """
-    affinity, timeline = options.ranks.thread_affinity, options.timeline
-    if affinity is not None:
-        require_usable_cores(parse.wholes(affinity), slots, f"--thread-affinity {affinity}")
-    return rank_options(
-        slots,
-        variables,
-        timeline.timeline_max_mb or 0.0,
-        timeline.timeline_when_full or "",
-        timeline.timeline_steps or "",
-    )
 
 
 def measurement_of(options: RunOptions) -> StudyRequest | ComparisonRequest | None:

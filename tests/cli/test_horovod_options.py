@@ -12,12 +12,12 @@ from hvdtune.cli import app
 from hvdtune.cli.checks import check
 from hvdtune.cli.options import RunOptions
 from hvdtune.cli.parameters import values_of
-from hvdtune.cli.request import job_options, notices, output_of, rank_variables, setting_of
+from hvdtune.cli.placement import ChosenHosts
+from hvdtune.cli.request import job_of, notices, output_of, rank_variables, setting_of
 from hvdtune.cli.run_command import horovod_rows
 from hvdtune.errors import UsageError
 from hvdtune.horovod.vocabulary import Refused
 from hvdtune.launcher.hosts import Host
-from hvdtune.launcher.plan import plan_slots
 
 # horovodrun 0.28.1: the words, and a field of the options with what it then is.
 _ACCEPTED = [
@@ -79,11 +79,11 @@ _ACCEPTED = [
     ("--slots-per-host 2", "slots_per_host", 2),
     ("--min-np 2", "min_num_proc", 2),
     ("--min-num-proc 2", "min_num_proc", 2),
-    ("--max-np 2", "max_num_proc", 2),
-    ("--max-num-proc 2", "max_num_proc", 2),
+    ("--max-np 2 --min-np 1", "max_num_proc", 2),
+    ("--max-num-proc 2 --min-np 1", "max_num_proc", 2),
     ("--elastic-timeout 5", "elastic_timeout", 5.0),
-    ("--reset-limit 5", "reset_limit", 5),
-    ("--blacklist-cooldown-range 10 100", "blacklist_cooldown_range", (10, 100)),
+    ("--reset-limit 5 --min-np 1", "reset_limit", 5),
+    ("--blacklist-cooldown-range 10 100 --min-np 1", "blacklist_cooldown_range", (10, 100)),
     ("--host-discovery-script ./hosts.sh", "host_discovery_script", "./hosts.sh"),
     ("--gloo", "gloo", True),
     ("--mpi", "mpi", True),
@@ -104,9 +104,9 @@ def parse(*arguments):
     return app.parse(["run", *arguments, "train.py"])
 
 
-def options_of(slots, *arguments):
-    options = parse(*arguments)
-    return job_options(options, slots, rank_variables(options))
+def options_of(host, *arguments):
+    options = app.parse(["run", *arguments, "true"])
+    return job_of(options, ChosenHosts((host,)), rank_variables(options)).options
 
 
 @pytest.mark.parametrize(("text", "field", "value"), _ACCEPTED)
@@ -190,8 +190,7 @@ def test_options_become_knobs():
 @pytest.mark.parametrize(("arguments", "seconds"), [("", 11.0), ("--start-timeout 7", 7.0)])
 def test_the_option_for_the_start_comes_before_the_variable(monkeypatch, arguments, seconds):
     monkeypatch.setenv("HOROVOD_GLOO_TIMEOUT_SECONDS", "11")
-    slots = plan_slots((Host("localhost", 1),), 1)
-    assert options_of(slots, *arguments.split()).start_timeout_s == seconds
+    assert options_of(Host("localhost", 1), *arguments.split()).start_timeout_s == seconds
 
 
 @pytest.mark.parametrize(
@@ -220,15 +219,15 @@ def test_horovods_variable_asks_for_horovods_format(monkeypatch, arguments, horo
 
 
 def test_the_launcher_refuses_too_few_cores_before_a_rank_starts():
-    slots = plan_slots((Host("localhost", 2),), 2)
+    host = Host("localhost", 2)
     with pytest.raises(UsageError, match="names 1 of the 2 cores"):
-        options_of(slots, "--thread-affinity", str(min(os.sched_getaffinity(0))))
+        options_of(host, "--thread-affinity", str(min(os.sched_getaffinity(0))))
 
 
 def test_the_launcher_refuses_cores_that_its_host_does_not_have():
     cores = f"{min(os.sched_getaffinity(0))},9999"
     with pytest.raises(UsageError, match=f"^--thread-affinity {cores}: core 9999 is not one that"):
-        options_of(plan_slots((Host("::1", 2),), 2), "--thread-affinity", cores)
+        options_of(Host("::1", 2), "--thread-affinity", cores)
 
 
 @pytest.mark.parametrize("variable", ["HVDTUNE_THREAD_AFFINITY", "HOROVOD_THREAD_AFFINITY"])
@@ -238,7 +237,7 @@ def test_the_launcher_refuses_cores_of_a_variable_that_its_host_does_not_have(
     cores = f"{min(os.sched_getaffinity(0))},9999"
     monkeypatch.setenv(variable, cores)
     with pytest.raises(UsageError, match=f"^{variable}={cores}: core 9999 is not one that"):
-        options_of(plan_slots((Host("::1", 2),), 2))
+        options_of(Host("::1", 2))
 
 
 @pytest.mark.parametrize("text", ["foo", "0,", "-1"])

@@ -2,7 +2,9 @@
 
 import pytest
 
-from hvdtune.cli.cluster.elastic import NOT_ELASTIC
+from hvdtune.cli.checks import NOT_ELASTIC
+from hvdtune.cli.options import RunOptions
+from hvdtune.cli.parameters import rows_of, spelling_of
 from tests.kit.pages import Page
 from tests.kit.programs import run_cli
 
@@ -30,7 +32,8 @@ def test_the_script_goes_on_without_a_rank_that_is_killed(tmp_path):
 
 def test_the_page_names_what_elastic_jobs_are_not_combined_with():
     named = {"--storage", "--mpi", "--keep-timelines", "--thread-affinity"}
-    assert named < {*NOT_ELASTIC.values()}
+    rows = rows_of(RunOptions)
+    assert named < {spelling_of(rows[name]) for name in NOT_ELASTIC}
     assert all(f"`{option}`" in PAGE.text for option in named)
 
 

@@ -1,4 +1,4 @@
-"""The elastic job of `hvdtune run --min-np ...`, and the options that it excludes."""
+"""The elastic job of `hvdtune run --min-np ...`."""
 
 from __future__ import annotations
 
@@ -6,8 +6,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from hvdtune.cli.cluster.chaos import ChaosOptions
-from hvdtune.cli.parameters import values_of
-from hvdtune.cli.verify_options import CompareOptions
 from hvdtune.errors import UsageError
 from hvdtune.launcher.elastic.chaos import ChaosPlan
 from hvdtune.launcher.elastic.slots import Cooldown
@@ -18,39 +16,8 @@ if TYPE_CHECKING:
     from hvdtune.cli.options import ElasticOptions, RunOptions
     from hvdtune.cli.placement import ChosenHosts
 
-_NEED_ELASTIC: Final = {
-    "max_num_proc": "--max-np",
-    "reset_limit": "--reset-limit",
-    "blacklist_cooldown_range": "--blacklist-cooldown-range",
-    "resume": "--resume",
-}
 # A process that is killed on purpose is not at fault.
 _CHAOS_COOLDOWN: Final = Cooldown(1.0, 1.0)
-# Each needs a job whose ranks do not change.
-NOT_ELASTIC: Final = {
-    "mode": "--mode",
-    "adapter": "--adapter",
-    "mpi": "--mpi",
-    "storage": "--storage",
-    "keep_timelines": "--keep-timelines",
-    "thread_affinity": "--thread-affinity",
-}
-
-
-def is_elastic(options: RunOptions) -> bool:
-    """Return whether ranks may come and go. Raises UsageError for options of elastic jobs only.
-
-    --elastic-timeout may come from HOROVOD_ELASTIC_TIMEOUT, so it is accepted everywhere.
-    """
-    elastic = options.elastic
-    if isinstance(options, ChaosOptions):
-        return True
-    if elastic.min_num_proc is not None or elastic.host_discovery_script is not None:
-        return True
-    for name, option in _NEED_ELASTIC.items():
-        if getattr(elastic, name) not in (None, False):
-            raise UsageError(f"{option} needs --min-np or --host-discovery-script")
-    return False
 
 
 def elastic_request(
@@ -58,9 +25,8 @@ def elastic_request(
 ) -> ElasticRequest:
     """Return the elastic job on the hosts of the placement, or on discovered ones.
 
-    Raises UsageError for options that contradict each other.
+    Raises UsageError for numbers of ranks that contradict each other.
     """
-    _check(options)
     elastic, timeline = options.elastic, options.timeline
     script, cooldown = elastic.host_discovery_script, elastic.blacklist_cooldown_range
     room = None if script is not None else sum(host.slots for host in place.hosts)
@@ -89,34 +55,6 @@ def elastic_request(
         timeline_when_full=timeline.timeline_when_full or "",
         timeline_steps=timeline.timeline_steps or "",
     )
-
-
-def _check(options: RunOptions) -> None:
-    """Raises UsageError for options that an elastic job excludes."""
-    if isinstance(options, CompareOptions):
-        raise UsageError("settings are compared in a job of fixed size: leave out --min-np")
-    values = values_of(options)
-    for name, option in NOT_ELASTIC.items():
-        if values[name]:
-            raise UsageError(
-                f"{option} cannot be combined with --min-np or --host-discovery-script yet: it "
-                "needs a job whose ranks do not change"
-            )
-    if "exposed_communication" in options.study.objective:
-        raise UsageError(
-            "--objective exposed_communication needs a timeline of each trial, which a study of an "
-            "elastic job does not record"
-        )
-    elastic, placement = options.elastic, options.placement
-    if elastic.resume and options.output.output_dir is None:
-        raise UsageError("--resume needs -o with the folder of the job")
-    if elastic.host_discovery_script is not None and (placement.hosts or placement.hostfile):
-        raise UsageError("give --host-discovery-script or hosts (-H, --hostfile), not both")
-    first, most = elastic.blacklist_cooldown_range or (0, 0)
-    if first > most:
-        raise UsageError(
-            f"--blacklist-cooldown-range {first} {most}: the first time exceeds the maximum"
-        )
 
 
 def _check_sizes(elastic: ElasticOptions, ranks: int | None, least: int, room: int | None) -> None:

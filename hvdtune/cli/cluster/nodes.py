@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from dataclasses import MISSING
 from typing import TYPE_CHECKING, Final
 
-from hvdtune.cli.cluster.elastic import is_elastic
+from hvdtune.cli.checks import is_elastic
 from hvdtune.cli.messages import info
 from hvdtune.cli.parameters import rows_of, spelling_of, values_of
 from hvdtune.core.config.environment import launch_defaults

@@ -191,7 +191,7 @@ def _check_run(ctx: click.Context, submitted: SubmitOptions) -> None:
     from hvdtune.cli import handover
     from hvdtune.cli.checks import check
     from hvdtune.cli.placement import ChosenHosts
-    from hvdtune.cli.request import job_of, measurement_of, rank_variables
+    from hvdtune.cli.request import job_of, measurement_of, output_of, rank_variables
     from hvdtune.launcher.hosts import this_host
 
     words = [*ctx.obj, "--", *submitted.command]
@@ -210,6 +210,7 @@ def _check_run(ctx: click.Context, submitted: SubmitOptions) -> None:
     if options.mpi.mpi:
         raise UsageError("--mpi: write the batch script by hand, with your site's mpiexec in it")
     check(options)
+    output_of(options.output, options.timeline)
     job_of(options, ChosenHosts(this_host(1), 1), rank_variables(options))
     if measurement_of(options) is not None and not is_set_up and not handover.is_asked(python):
         handover.require("`hvdtune run` that measures")

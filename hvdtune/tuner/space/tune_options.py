@@ -62,7 +62,7 @@ class BlockOptions:
     Attributes:
         seconds: time that a block should take.
         min_steps: minimum number of steps.
-        short_steps: minimum if a pair with `min_steps` would take over a tenth of the time.
+        short_steps: minimum if a pair with `min_steps` would take more than 10 % of the time.
     """
 
     seconds: float = 0.02
