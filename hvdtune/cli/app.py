@@ -160,7 +160,7 @@ def build() -> None:
     """Compile the parts that depend on this machine's libraries."""
 
 
-_check = click.option("--check", is_flag=True, help="Only say what is built.")
+_check = click.option("--check", is_flag=True, help="Only print the built components.")
 
 
 @build.command("mpi")

@@ -29,7 +29,7 @@ def render() -> str:
             *_section("Available Controllers", [("MPI", mpi), ("Gloo", True)]),
             *_section("Available Tensor Operations", operations),
             "",
-            "Gloo stands for hvdtune's own controller and operations.",
+            "Gloo: hvdtune's own controller and operations.",
         ]
     )
 

@@ -173,7 +173,7 @@ def delete(study: str, *, yes: bool, runs: Path, storage: str | None) -> int:
 @_runs
 @_storage
 def fsck(studies: tuple[str, ...], *, repair: bool, runs: Path, storage: str | None) -> int:
-    """Check studies against their logs; print what is wrong and what to do, one line per fault.
+    """Check studies against their logs; print one line per fault, with its remedy.
 
     The exit code is 1 if a fault is left.
     """

@@ -54,7 +54,7 @@ def timeline(context: click.Context) -> None:
 @_paths
 @json_option
 def stats(paths: tuple[Path, ...], *, as_json: bool) -> int:
-    """Show what is in a trace, by kind, name and thread, and what could not be read of it."""
+    """Show the contents of a trace by kind, name and thread, and its unreadable parts."""
     from hvdtune.cli.terminal.trace_tables import print_stats
     from hvdtune.timeline.analysis.overview import overview
 
@@ -240,11 +240,11 @@ def _without(trace: Trace, gone: dict[str, int], written: int) -> str:
     count = sum(gone.values())
     kinds = ", ".join(f"{number:,} {kind}" for kind, number in gone.items())
     return (
-        "Horovod's format holds one rank's operations and when other ranks announced them, so "
+        "Horovod's format holds only one rank's operations and the other ranks' announcements, so "
         f"{count:,} of the trace's {counted(trace.slice_count, 'slice')} "
-        f"{'is' if count == 1 else 'are'} left out: {kinds}; what it holds of the other "
-        f"{trace.slice_count - count:,} are {counted(written, 'slice')}, since it draws each "
-        "operation in phases and as a tick for each rank"
+        f"{'is' if count == 1 else 'are'} omitted: {kinds}; the other "
+        f"{trace.slice_count - count:,} become {counted(written, 'slice')}, because the format "
+        "splits each operation into phases and adds a tick for each rank"
     )
 
 

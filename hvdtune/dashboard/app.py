@@ -66,7 +66,7 @@ def serve(
     """
     public = PublicAddress.parse(prefix) if prefix else PublicAddress()
     if not paths and attached is None:
-        raise UsageError("no trace to show: name a trace or a run folder")
+        raise UsageError("no trace to show: pass a trace or a run folder")
     return_freed_memory()
     with contextlib.ExitStack() as stack:
         listener = stack.enter_context(contextlib.closing(_listen(host, port)))
@@ -75,8 +75,8 @@ def serve(
         runs = [_opened(Path(path), link_gbps) for path in paths]
         for run in runs:
             for warning in run.trace.warnings:
-                told = warning if warning.startswith(run.title) else f"{run.title}: {warning}"
-                print(f"hvdtune: warning: {told}", file=sys.stderr)
+                text = warning if warning.startswith(run.title) else f"{run.title}: {warning}"
+                print(f"hvdtune: warning: {text}", file=sys.stderr)
         live = None if attached is None else stack.enter_context(contextlib.closing(Live(attached)))
         app = create_app(Runs(runs, live), token, host=host, public=public)
         server = Server(host, app.server, listener)
@@ -168,7 +168,7 @@ def _refuse_nonsense(app: Dash) -> None:
             return _as_text(404, f"this dashboard has no {request.path}")
         if request.path != "/_dash-update-component":
             raise error
-        return _as_text(400, f"no page of this dashboard makes such a request: {error!r}")
+        return _as_text(400, f"invalid request: {error!r}")
 
     app.server.register_error_handler(Exception, refuse)
 
@@ -189,7 +189,7 @@ def _announce(host: str, link: str, open_browser: bool) -> None:
     if not is_loopback(host):
         print(
             f"hvdtune: warning: {host} can be reached from other machines over plain http, and "
-            "anybody who has this link can look",
+            "everyone with this link can view it",
             file=sys.stderr,
         )
     if open_browser:

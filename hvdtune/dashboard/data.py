@@ -184,7 +184,7 @@ def open_run(path: Path, link_gbps: float | None = None) -> RunView:
     except UsageError:  # there is none in the folder
         if study is None:
             raise
-        text = "There is no trace beside this study: tune with -o FOLDER, or record the job."
+        text = "This study has no trace: tune with -o FOLDER, or record the job."
         return RunView(str(path), empty_trace([text]), study)
     refuse_two_files_of_a_rank(trace)
     warnings = trace.warnings + trace.left_out()

@@ -95,7 +95,7 @@ def _content() -> Component:
 def _troubles() -> list[Component]:
     """A message above the page on what is wrong: nothing, as long as nothing is."""
     unreachable = failure(
-        "The dashboard does not answer. This page shows what it said last.",
+        "The dashboard does not respond. This page shows its last data.",
         "Is it still running? Start it again and open the link that it prints.",
     )
     return [html.Div(unreachable, id="unreachable", hidden=True), html.Div(id="failure")]

@@ -106,7 +106,7 @@ class StudyFrames:
     @property
     def _earlier(self) -> str:
         earlier = 0 if self.verdict is None else self.verdict.earlier_launches
-        return f", beside {counted(earlier, 'launch')} of earlier runs" if earlier else ""
+        return f", and {counted(earlier, 'launch')} of earlier runs" if earlier else ""
 
     @property
     def has_beliefs(self) -> bool:

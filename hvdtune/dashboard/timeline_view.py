@@ -30,10 +30,10 @@ _KEYS = (
     ("F", "zoom to the chosen slice"),
     ("/", "search; Enter goes to the next hit, Shift and Enter to the one before"),
     ("N, Shift N", "go to the next hit or the one before"),
-    ("C", "draw the critical path through the ranks, or take it away"),
-    ("M", "mark what was dragged over, the chosen slice or what is in view, with a note"),
-    ("T", "show totals of what is in view"),
-    ("P", "pin the lane, so that it stays above the others, or let it go"),
+    ("C", "show or hide the critical path through the ranks"),
+    ("M", "mark the dragged range, the chosen slice or the visible range, with a note"),
+    ("T", "show totals of the visible range"),
+    ("P", "pin or unpin the lane; pinned lanes stay on top"),
     ("E, Shift E", "fold or unfold the lane, or all lanes of its rank"),
     ("Home", "show the whole trace"),
     ("Enter", "go to the description of the slice; Esc goes back"),
@@ -57,8 +57,8 @@ _MEANINGS = (
     ("others", "threads and streams as another program recorded them; equal names, equal colours"),
     ("counters", "numbers of another program, from 0 up; pale where one changes within a pixel"),
     ("critical path", "a pink line, in each step along the rank that the others wait for"),
-    ("arrows", "flows of the trace, as from a launch to its kernel, where there are few in view"),
-    ("settings", "the setting in force, where it changed; equal settings have equal colours"),
+    ("arrows", "flows of the trace, such as from a launch to its kernel, if few are visible"),
+    ("settings", "the setting in use, where it changed; equal settings have equal colours"),
 )
 
 # As in drawing.js.

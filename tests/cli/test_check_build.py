@@ -29,7 +29,7 @@ def test_the_page_has_horovods_layout():
         f"    [{mpi}] MPI",
         "    [X] Gloo",
         "",
-        "Gloo stands for hvdtune's own controller and operations.",
+        "Gloo: hvdtune's own controller and operations.",
     ]
 
 

@@ -60,7 +60,7 @@ def test_stats_for_programs_is_one_document(capsys):
     told = capsys.readouterr()
     document = json.loads(told.out)
     assert document["counts"]["E"] == {"read": 4, "shown": 2, "reported": 2}
-    assert "2 'E' events end what has not begun" in document["warnings"][0]
+    assert "2 'E' events have no begin event" in document["warnings"][0]
 
 
 @pytest.mark.parametrize("limit", [1, 1 << 40])
@@ -110,7 +110,7 @@ def test_an_export_for_horovods_tools_says_what_it_leaves_out(tmp_path, capsys):
     assert run("timeline", "export", "--format", "horovod", source, "-o", target) == 0
     told = capsys.readouterr().err
     assert f"{target}: {load(target).slice_count} slices of" in told
-    assert f" of the trace's {load(source).slice_count} slices are left out: " in told
+    assert f" of the trace's {load(source).slice_count} slices are omitted: " in told
     assert run("timeline", "export", "--json", "--format", "horovod", source, "-o", target) == 0
     document = json.loads(capsys.readouterr().out)
     assert document["slices"] == load(target).slice_count
@@ -240,7 +240,7 @@ def test_names_never_steer_the_terminal(command, tmp_path, monkeypatch, capsys):
         (
             ".trace.json.ranks-1/rank-0.part",
             True,
-            "is of an earlier job: ranks record a new one in",
+            "belongs to an earlier job: ranks record a new one in",
         ),
         (".trace.json.gz.ranks/rank-0.part", True, ""),
     ],

@@ -30,7 +30,7 @@ def slow(tmp_path):
 def test_the_finding_is_printed_with_its_cost_and_remedy(capsys, slow, command):
     code, out, err = call(capsys, command, slow)
     assert (code, err) == (0, "")
-    assert "1. rank 1 computes longer and the others wait for it (slow-compute)" in out
+    assert "1. rank 1 computes longer, and the others wait for it (slow-compute)" in out
     assert "costs  4.00 ms per step" in out
     assert "do     " in out and "seen   " in out
 

@@ -93,7 +93,7 @@ def test_the_run_of_a_study_was_tuned(tmp_path, with_study):
 def test_a_timeline_of_horovod_s_says_who_announced_last(tmp_path):
     run = open_run(write_horovod_timeline(tmp_path / "timeline.json", 20, [0, 5_000]))
     assert [finding.ranks for finding in run.answer.findings] == [(1,)]
-    assert "rank 1 was the last in 80 of them" in str(ranks.layout(run, PageAddress(0, {})))
+    assert "rank 1 was last in 80 of them" in str(ranks.layout(run, PageAddress(0, {})))
     assert "17 steps found" in str(overview.layout(run, PageAddress(0, {})))
 
 
@@ -110,7 +110,7 @@ def test_a_run_folder_without_a_merged_trace_opens_its_newest_launch(tmp_path):
         )
     run = open_run(tmp_path)
     assert run.ranks == [0]
-    assert "this is the newest, launch-1" in run.trace.warnings[0]
+    assert "showing the newest, launch-1." in run.trace.warnings[0]
 
 
 @pytest.mark.parametrize(
@@ -181,6 +181,6 @@ def test_ranks_are_counted_as_far_as_the_trace_tells(tmp_path):
     foreign, empty = tmp_path / "foreign.json", tmp_path / "empty.json"
     foreign.write_text('[{"ph": "X", "name": "a", "pid": 3, "tid": 1, "ts": 1, "dur": 5}]')
     empty.write_text("[]")
-    assert "the trace does not say which rank did what" in about(foreign)
+    assert "the trace does not record ranks" in about(foreign)
     assert "one rank" not in about(foreign) + about(empty)
     assert "the trace holds no slices" in about(empty) and "0 of 0" not in about(empty)

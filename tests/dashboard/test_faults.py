@@ -66,4 +66,4 @@ def test_a_dashboard_that_has_ended_is_told_of(browser, plain_trace):
         dashboard.close()
         page.locator("#swimlane").focus()
         page.keyboard.press("w")
-        page.locator("#unreachable", has_text="does not answer").wait_for()
+        page.locator("#unreachable", has_text="does not respond").wait_for()

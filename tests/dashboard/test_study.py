@@ -120,7 +120,7 @@ def test_launches_of_earlier_runs_are_counted(tmp_path):
     write_study(tmp_path)
     study = open_study(tmp_path)
     later = replace(study, verdict=replace(study.verdict, earlier_launches=3))
-    said = "4 verification pairs over 2 launches, beside 3 launches of earlier runs; "
+    said = "4 verification pairs over 2 launches, and 3 launches of earlier runs; "
     assert said in later.summary
 
 
@@ -154,7 +154,7 @@ def test_only_another_setting_than_the_default_is_offered_for_download(
     page = study_page.layout(RunView("run", empty_trace([]), study), PageAddress(0, {}))
     exports = [text for text in labels(page) if text.endswith((".yaml", ".env", ".txt"))]
     assert len(exports) == offered
-    assert ("Export the setting that is not yet proved" in str(page)) == is_unproved
+    assert ("Export the unproven setting" in str(page)) == is_unproved
 
 
 def test_the_page_says_what_is_in_use_beside_what_is_proved(tmp_path):

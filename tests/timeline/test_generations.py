@@ -27,7 +27,7 @@ def test_generations_meet_on_the_first_ones_clock(
 ) -> None:
     first, warnings = generation(0, "here", 100, 10_000), list[str]()
     assert _shift(generation(1, boot, 500, unix_ns), first, warnings) == shift
-    assert any("generation 1: its clock is not known" in text for text in warnings) == says
+    assert any("generation 1: its clock is unknown" in text for text in warnings) == says
 
 
 def test_a_workers_file_is_known_by_its_name() -> None:

@@ -38,9 +38,9 @@
           if (!answer.ok) return answer.text().then((text) => { throw new Error(text); });
           return answer.json();
         })
-        .then((told) => {
-          this.shares = told.shares;
-          const ranks = told.ranks === 1 ? "the rank is" : `the ${told.ranks} ranks are, on average`;
+        .then((found) => {
+          this.shares = found.shares;
+          const ranks = found.ranks === 1 ? "the rank is" : `the ${found.ranks} ranks are, on average`;
           this.overview.title = `How busy ${ranks}, over the whole trace. Drag the window to move it.`;
           this.draw_overview();
         })

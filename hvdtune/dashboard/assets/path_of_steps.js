@@ -24,13 +24,13 @@
           if (!answer.ok) return answer.text().then((text) => { throw new Error(text); });
           return answer.json();
         })
-        .then((told) => {
+        .then((found) => {
           if (!this.config.path) return;
-          this.path = told;
-          const hidden = told.hidden ? ` It shows when you zoom in: ${told.hidden.toLocaleString("en")} steps are in view.` : "";
-          if (tell) this.say(told.text + hidden);
+          this.path = found;
+          const hidden = found.hidden ? ` It shows when you zoom in: ${found.hidden.toLocaleString("en")} steps are in view.` : "";
+          if (tell) this.say(found.text + hidden);
           this.draw();
-          this.canvas.dataset.path = told.steps.length;
+          this.canvas.dataset.path = found.steps.length;
         })
         .catch((error) => { if (error.name !== "AbortError") this.say("The critical path cannot be read: " + error.message); });
     },

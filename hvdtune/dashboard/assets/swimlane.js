@@ -169,7 +169,7 @@
       const what = tile.exact
         ? in_slices(tile.slices) + " drawn" + (tile.flows_hidden
           ? `; ${tile.flows_hidden.toLocaleString("en")} arrows, which show when you zoom in` : "")
-        : "too many slices to tell apart: colours show how busy each lane is; zoom in for slices";
+        : "too many slices to draw: colours show how busy each lane is; zoom in for slices";
       const counters = tile.counters_hidden
         ? `; ${tile.counters_hidden.toLocaleString("en")} counters more, which show when you choose their rank` : "";
       this.canvas.dataset.exact = tile.exact;

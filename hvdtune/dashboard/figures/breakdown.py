@@ -16,7 +16,7 @@ PARTS = {
     "checkpoint_ms": ("#b8a1d9", "x", "checkpoints"),
     "no_processor_ms": ("#d55e00", "\\", "no processor"),
     "gpu_idle_ms": ("#cccccc", ".", "idle GPU"),
-    "waiting": ("#f0e442", ".", "waits for communication, for what is not known"),
+    "waiting": ("#f0e442", ".", "waits for communication, for unknown reasons"),
     "wait_ms": ("#f0e442", "", "waits for other ranks"),
     "negotiate_ms": ("#56b4e9", "-", "waits for negotiation"),
     "exposed_ms": ("#009e73", "", "waits for buckets"),

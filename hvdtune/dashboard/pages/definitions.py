@@ -18,9 +18,9 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
         section(
             "What numbers mean",
             html.P(
-                "Every number about steps, and every count of what a trace holds, has one "
-                "definition, on every page and in every command. What a trace does "
-                "not tell is called not known, not 0.",
+                "Every number about steps and every count about a trace has one definition, on "
+                "every page and in every command. A quantity that the trace does not record is "
+                '"not known", not 0.',
                 className="hint",
             ),
             html.Dl(

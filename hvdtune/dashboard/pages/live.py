@@ -82,11 +82,11 @@ def register(app: Dash, runs: Runs) -> None:
             return (no_update,) * 6
         steps, adopted = _steps(now, int(last))
         ended = "The job has ended." if now.ended else ""
-        said = " ".join(word for word in (_told(now), now.note, ended) if word)
+        status = " ".join(word for word in (_told(now), now.note, ended) if word)
         figure = step_times_figure(steps, adopted, theme_of(theme))
         busy = _busy(now, int(last))
         busy_figure = step_times_figure(busy, [], theme_of(theme), "busy_ms")
-        return figure, busy_figure, busy.empty, said, verdict(now.run), state
+        return figure, busy_figure, busy.empty, status, verdict(now.run), state
 
 
 def _attached() -> list[Component]:
@@ -194,13 +194,12 @@ def _told(now: Snapshot) -> str:
             f"them on this "
             "host; the findings are about those."
         )
-    said = run.summary
-    if "step_ms_p50" not in said:
+    summary = run.summary
+    if "step_ms_p50" not in summary:
         return "No step has ended yet."
     return (
-        f"{counted(said['steps'], 'step')}, {said['step_ms_p50']:,.2f} ms (median of the slowest "
-        f"rank), "
-        f"{counted(len(run.job.ranks), 'rank')}."
+        f"{counted(summary['steps'], 'step')}, {summary['step_ms_p50']:,.2f} ms (median of the "
+        f"slowest rank), {counted(len(run.job.ranks), 'rank')}."
     )
 
 
@@ -209,7 +208,7 @@ def verdict(run: RunView) -> list[Component]:
     answer = run.answer
     if answer.verdict == "incomplete":
         return [
-            note("It is too early to tell what costs time."),
+            note("Too few steps for findings yet."),
             *(html.P(f"{capitalized(text)}.", className="hint") for text in answer.missing),
         ]
     scope = answer.scope or counted(answer.steps, "step")

@@ -59,7 +59,7 @@ _KERNEL_HEADERS = {
     "percent": "% of all kernels and copies",
 }
 _NO_SUM = (
-    "The costs of several findings do not add up: each is what would be gained if it alone went."
+    "The costs of several findings do not add up: each is the gain from removing this cause alone."
 )
 _PAGES = {
     "tiny-buckets": "/fusion",
@@ -127,11 +127,11 @@ def _gpus(run: RunView) -> Component:
 
 def _bandwidth(run: RunView) -> str:
     table = bandwidth.table(run.trace.events)
-    said = bandwidth.sentence(table, run.link_gbps)
+    sentence = bandwidth.sentence(table, run.link_gbps)
     return (
-        said
+        sentence
         if run.link_gbps or table.empty
-        else f"{said} Give --link-gbps to compare it with the limit."
+        else f"{sentence} Give --link-gbps to compare it with the limit."
     )
 
 
@@ -143,8 +143,8 @@ def _verdict(run: RunView, place: PageAddress) -> Component:
             *_notes(answer),
         ]
         if not gpu.table(run.trace, run.steps).empty:
-            texts.append(html.P("What its GPU does is told below."))
-        return _alert("Incomplete: this trace cannot tell why the job is slow", texts, "gray")
+            texts.append(html.P("GPU activity is shown below."))
+        return _alert("Incomplete: this trace does not show why the job is slow", texts, "gray")
     scope = answer.scope or (
         f"{counted(answer.steps, 'step')} of {answer.step_ms:.2f} ms (mean), "
         f"{counted(len(answer.ranks), 'rank')}"
@@ -262,7 +262,7 @@ def _rank_card(run: RunView, hosts: Sequence[str]) -> Component:
     if not run.trace.slice_count:
         return card("Ranks", "none", "the trace holds no slices")
     if not _names_ranks(run):
-        return card("Ranks", "not known", "the trace does not say which rank did what")
+        return card("Ranks", "not known", "the trace does not record ranks")
     size = max(run.job.size, *(rank + 1 for rank in run.ranks))
     where = f"on {len(hosts)} hosts" if len(hosts) > 1 else "on one host"
     # Only hvdtune records how many there were; of others there may be more than are seen.
@@ -312,11 +312,11 @@ def _clock_card(run: RunView) -> Component:
     if residuals:
         return card("Clocks agree to", f"{max(residuals):,.1f} us", "the largest residual of ranks")
     if not (run.trace.slice_count and _names_ranks(run)):
-        return card("Clocks", "not known", "the trace tells no ranks apart")
+        return card("Clocks", "not known", "the trace does not record ranks")
     if len(run.ranks) < 2:
-        return card("Clocks", "one", "that of the only rank: there is none to align it with")
+        return card("Clocks", "one", "the clock of the only rank; no alignment needed")
     if {file.format for file in run.trace.files} == {"horovod"}:
-        return card("Clocks", "one", "that of rank 0, which wrote the timeline")
+        return card("Clocks", "one", "the clock of rank 0, which wrote the timeline")
     if _share_a_host(run):
         return card("Clocks", "the same", "all ranks name the same host and share its clock")
     return card("Clocks", "not aligned", "offsets were not measured")
@@ -357,7 +357,9 @@ def _efficiency(run: RunView) -> Component:
         return html.Span()
     columns = (table[key] for key in ("factor", "percent", "meaning"))
     factors = zip(("", "= ", "x ", "x "), *columns, strict=True)
-    rows = [_factor(sign + str(name), float(value), said) for sign, name, value, said in factors]
+    rows = [
+        _factor(sign + str(name), float(value), sentence) for sign, name, value, sentence in factors
+    ]
     steps = int(table["steps"].iloc[0])
     return section(
         "Efficiency",

@@ -148,8 +148,7 @@ def _refusal(run: RunView) -> Component | None:
         )
     if run.trace.slice_count > MOST_SLICES:
         return nothing(
-            f"The trace has more than {MOST_SLICES:,} slices, and the dashboard does not hold all "
-            "that is said of them.",
+            f"The trace has more than {MOST_SLICES:,} slices, too many for queries here.",
             f"Ask in a terminal: hvdtune timeline query SQL {run.title}",
         )
     return None
@@ -196,7 +195,7 @@ def _shown(found: pd.DataFrame) -> Component:
         return section("Answer", note(without_rows(found)))
     rows = found.head(MOST_ROWS)
     if len(rows) < len(found):
-        said = f"The first {MOST_ROWS:,} rows are shown. Say how many with LIMIT."
+        said = f"The first {MOST_ROWS:,} rows are shown. Set another number with LIMIT."
     else:
         said = f"{counted(len(rows), 'row')}."
     # Columns may have any name, also one that the table takes for a path.

@@ -46,7 +46,7 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
         html.H1(TITLE),
         defined("rank-cost", f"{stragglers.sentence(table)} Steps measured: {steps}."),
         section(
-            "Who is late, and when",
+            "Late ranks by step",
             html.P(
                 "How much longer each rank is busy in each step than the rank that is busy least.",
                 className="hint",
@@ -54,7 +54,7 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
             figure("lateness", place.run, "Heat map of rank by step: busy time above the fastest"),
         ),
         section(
-            "Who waits for whom",
+            "Waits between ranks",
             defined(
                 "waiting-for-ranks",
                 "The mean time per step that a rank waits for the rank that announces a tensor "
@@ -66,8 +66,8 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
             "All ranks",
             defined(
                 "finding-cost",
-                "A finding about a rank counts only what it names, so it may cost less than the "
-                "rank does in all, or more where the others are recorded to wait for less.",
+                "A finding about a rank counts only its own cause, so its cost may be below the "
+                "rank's total cost, or above it if the recorded waits are shorter.",
             ),
             grid("rank-table", number_columns(rows, _HEADERS), rows),
         ),
@@ -107,7 +107,7 @@ def _of_arrivals(known: Arrivals) -> list[Component]:
         note(arrivals.sentence(known)),
         defined("step-time", arrivals.sentence_of_steps(known)),
         section(
-            "Who announces last",
+            "Ranks that announce last",
             html.P(
                 "An operation begins when the last rank has announced it. What a rank does before, "
                 "this trace does not say.",

@@ -16,9 +16,9 @@ from hvdtune.errors import HvdtuneError
 
 _HINT_READINGS = "Readings are over the reference; bars show two standard errors."
 _HINT_BELIEFS = (
-    "A point with its bar is what is believed of a setting over launches, at 95 %: its reading in "
-    "one launch (the small cross) weighed with those of similar settings, and with the fresh "
-    "launches of what was verified. The best of many single readings is mostly luck, and only the "
+    "A point with its bar is the estimate for a setting over launches, with its 95 % interval. It "
+    "combines the reading in one launch (the small cross) with similar settings and with fresh "
+    "launches of verified settings. The best of many single readings is mostly luck; only the "
     "verification is proof."
 )
 PATH, TITLE = "/study", "Study"
@@ -40,7 +40,7 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
         return [
             html.H1(TITLE),
             nothing(
-                "There is no tuning study beside this trace.",
+                "This trace has no tuning study.",
                 "Tune the script with hvdtune run --trials 40 train.py, then open its run folder.",
             ),
         ]
@@ -61,7 +61,7 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
     if study.profile is not None and verdict and (verdict.improved or verdict.is_unproved):
         parts.append(_exports(place, is_unproved=verdict.is_unproved))
     elif verdict and not study.trials.empty:
-        parts.append(note("There is no setting to export: the default is the one to use."))
+        parts.append(note("There is no setting to export: use the default."))
     if not study.trials.empty:
         parts += _trials(study, place)
     if study.verification.empty:
@@ -80,7 +80,7 @@ def _exports(place: PageAddress, *, is_unproved: bool) -> Component:
         for target, name in _EXPORTS.items()
     ]
     return section(
-        "Export the setting that is not yet proved" if is_unproved else "Export the winner",
+        "Export the unproven setting" if is_unproved else "Export the winner",
         html.Div(buttons, className="controls"),
         html.P(id="export-note", className="note", role="status"),
         dcc.Download(id="export-file"),
@@ -100,15 +100,14 @@ def _trials(study: StudyFrames, place: PageAddress) -> list[Component]:
         section(
             "The best reading so far",
             html.P(
-                "The best reading of the search, less two standard errors. It is one of the launch "
-                "that was searched in, and the best of many owes something to luck: no gain is "
-                "claimed or expected by it.",
+                "The best reading of the search, minus two standard errors. The maximum of many "
+                "noisy trials is biased upward, so do not read it as an expected gain.",
                 className="hint",
             ),
             figure(
                 "incumbent",
                 place.run,
-                "Line: best reading less two standard errors, by steps measured",
+                "Line: best reading minus two standard errors, by steps measured",
             ),
         ),
     ]

@@ -104,13 +104,13 @@ def sentence(arrivals: Arrivals) -> str:
     known = len(arrivals.known)
     often = arrivals.known["last"].value_counts()
     text = (
-        f"The trace says of {known:,} of {counted(arrivals.operations, 'operation')} when each "
-        "rank announced"
+        f"The trace records the announcements of every rank for {known:,} of "
+        f"{counted(arrivals.operations, 'operation')}"
     )
     if known:
-        text += f"; rank {often.index[0]} was the last in {int(often.iloc[0]):,} of them"
+        text += f"; rank {often.index[0]} was last in {int(often.iloc[0]):,} of them"
     if known < arrivals.operations:
-        text += "; a trace recorded with HOROVOD_CACHE_CAPACITY=0 says it of all"
+        text += "; record with HOROVOD_CACHE_CAPACITY=0 to get all of them"
     return f"{text}."
 
 

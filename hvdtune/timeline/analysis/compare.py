@@ -91,10 +91,10 @@ def sentence(table: pd.DataFrame, sides: Mapping[str, pd.DataFrame]) -> str:
         return f"No difference of step times is shown: {_change(step)} per step."
     word = "longer" if step["change_ms"] > 0 else "shorter"
     if step["percent"] >= _MANY_TIMES:
-        said = f"take {relative(step['percent'])} as long"
+        difference = f"take {relative(step['percent'])} as long"
     else:
-        said = f"are {abs(step['percent']):.1f} % {word}"
-    text = f"Steps {said} in the second: {_change(step)}."
+        difference = f"are {abs(step['percent']):.1f} % {word}"
+    text = f"Steps {difference} in the second: {_change(step)}."
     parts = table[(table["quantity"] + "_ms").isin(_WHOLE)]
     most = parts.iloc[int(parts["change_ms"].abs().fillna(0.0).to_numpy().argmax())]
     doubt = "" if most["differs"] else ", which may be chance"

@@ -60,7 +60,7 @@ HEADINGS: Mapping[str, str] = {
     "late_ms": "Late by, sum (ms)",
     "late_p95_us": "Late by, 95th percentile (us)",
     "late_percent": "Last in (% of steps)",
-    "meaning": "What it says",
+    "meaning": "Meaning",
     "ms_p50": "Time, median (ms)",
     "ms_per_step": "ms per step",
     "offset_ms": "Offset (ms)",

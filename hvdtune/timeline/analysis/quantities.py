@@ -32,132 +32,131 @@ QUANTITIES: Mapping[str, Quantity] = {
     "step-time": Quantity(
         "Step time",
         "ms",
-        "How long a step lasts: the mean over all ranks and all steps that every rank has, without "
-        "the first ones. A step is cut where its last wait for operations ends, since ranks meet "
-        "there, or where the script marks it if steps do not follow one another. In Horovod's "
-        "timelines, which mark none, it lasts from the first announcement of tensors that recur to "
-        "the same in the next.",
+        "Duration of a step: mean over all ranks and over all steps that every rank has, except "
+        "the first ones. A step ends with its last wait for operations, where ranks "
+        "synchronize, or at the script's mark if steps are not consecutive. Horovod's timelines "
+        "have no marks; there it lasts from the first announcement of recurring tensors to the "
+        "next one.",
         "step_ms",
     ),
     "busy-time": Quantity(
         "Busy time",
         "ms per step",
-        "The time of a step in which a rank does not wait for communication: step time without "
-        "waiting. The rank that is busy longest sets the length of the step.",
+        "Time of a step in which a rank does not wait for communication: step time minus "
+        "waiting. The busiest rank sets the length of the step.",
         "busy_ms",
     ),
     "waiting": Quantity(
         "Waiting for communication",
         "ms per step",
-        "The time in which the script waits for operations. It is the sum of waiting for ranks, "
-        "waiting for negotiation and waiting for buckets. Where a trace does not record it, a "
-        "script is taken to wait from its last announcement in a step to the end of its last "
-        "collective. For operations on a GPU it is the time in which the stream of the script's "
-        "work has nothing else to do until they are done. Where the kernels of every rank's GPU "
-        "were recorded, it is the time in which a GPU computes nothing and communicates, or its "
-        "script waits: what a script launches runs later.",
+        "Time in which the script waits for operations: the sum of waiting for ranks, for "
+        "negotiation and for buckets. If a trace does not record waits, a script is assumed to "
+        "wait from its last announcement in a step to the end of its last collective. For "
+        "operations on a GPU it is the time in which the stream of the script's work only waits "
+        "for them. If the kernels of every rank's GPU were recorded, it is the time in which a "
+        "GPU communicates without computing, or its script waits.",
         "blocked_ms",
     ),
     "waiting-for-ranks": Quantity(
         "Waiting for ranks",
         "ms per step",
-        "The part of waiting in which no bucket is under way and not all ranks have announced what "
-        "this rank has. Who waits for whom shares it out: where a rank waits for several at once, "
-        "the time counts for the one that it waits for longest. Where not all ranks of the job are "
-        "in a trace, it is not known.",
+        "Part of waiting in which no bucket is in progress and some ranks have not announced "
+        "what this rank has. If a rank waits for several ranks at once, the time counts for the "
+        "one that it waits for longest. Unknown if some ranks of the job are missing from the "
+        "trace.",
         "wait_ms",
     ),
     "waiting-for-negotiation": Quantity(
         "Waiting for negotiation",
         "ms per step",
-        "The part of waiting in which all ranks have announced and no bucket is under way yet. "
-        "Programs other than hvdtune and Horovod do not record it: where their collectives have "
-        "begun on all ranks, they are under way.",
+        "Part of waiting in which all ranks have announced and no bucket is in progress yet. "
+        "Only hvdtune and Horovod record it: collectives of other programs are in progress once "
+        "they have begun on all ranks.",
         "negotiate_ms",
     ),
     "exposed": Quantity(
         "Waiting for buckets",
         "ms per step",
-        "The part of waiting in which a bucket is under way: communication that no computing "
-        "hides. Where it is the streams of GPUs that wait, those of ranks that are early wait for "
-        "the others here: all ranks have announced, and the bucket is under way. Of traces of "
-        "other programs it is known only where all ranks of the job are in them: there a "
-        "collective is under way from its begin on the last rank.",
+        "Part of waiting in which a bucket is in progress: communication that no computing "
+        "hides. If GPU streams wait, early ranks wait for the others here: all ranks have "
+        "announced, and the bucket is in progress. In traces of other programs it is known only "
+        "if all ranks of the job are in the trace; there a collective is in progress from its "
+        "begin on the last rank.",
         "exposed_ms",
     ),
     "communicating": Quantity(
         "Communicating",
         "% of step time",
-        "The share of step time in which a bucket is under way, hidden by computing or not.",
+        "Share of step time in which a bucket is in progress, hidden by computing or not.",
     ),
     "lost-processor-time": Quantity(
         "Without a processor",
         "ms per step",
-        "The time of a step in which the script's thread could run and had no processor, as "
-        "Linux's scheduler counts it. Traces of other programs do not record it.",
+        "Time of a step in which the script's thread could run but had no processor, as counted "
+        "by Linux's scheduler. Traces of other programs do not record it.",
         "no_processor_ms",
     ),
     "share": Quantity(
         "Share of a step",
         "%",
-        "A time per step, of the step time. The cost of a finding and the parts of a step are told "
-        "so.",
+        "A time per step as a percentage of step time; used for findings and for the parts of a "
+        "step.",
     ),
     "rank-cost": Quantity(
         "Cost of a rank",
         "ms per step",
-        "By how much steps would be shorter (mean) were the rank busy no longer than the next one, "
-        "and no more than what every other rank waits for ranks. The part of busy time in "
-        "which it exceeds the next one most is its main cause, with its part of the cost. A "
-        "finding about the rank counts only what it names.",
+        "Reduction of step time (mean) if the rank were busy no longer than the "
+        "next one; at most the time that every other rank waits for ranks. Its main cause is "
+        "the part of busy time with the largest excess over the next rank; the share of the cost "
+        "due to that part is shown. A finding about the rank counts only its own cause.",
     ),
     "finding-cost": Quantity(
         "Cost of a finding",
         "ms per step",
-        "By how much steps would be shorter (mean) without what the finding names, with an "
-        "interval of 95 % over steps. Of a rank that is slow it is what is so in a typical step, "
-        "without parts of its busy time that have a name of their own, but with the processor time "
-        "that it lacks because it computes for longer. Costs do not add up: each is what would be "
-        "gained if it alone went.",
+        "Reduction of step time (mean) without the cause of the finding, with a "
+        "95 % interval over steps. For a slow rank it is the excess in its typical step, "
+        "without the named parts of busy time, but including processor time that the rank lacks "
+        "because it computes longer. Costs do not add up: each is the gain from removing this "
+        "cause alone.",
     ),
     "noise-floor": Quantity(
         "A/A noise floor",
         "%",
-        "By how much the mean of so many pairs of the default against itself differs from 0 by "
-        "chance. The more pairs, the lower it is, so their number stands beside it.",
+        "95 % bound on the mean difference over N pairs of the default against itself. It "
+        "shrinks as N grows, so N is shown next to it.",
     ),
     "slices": Quantity(
         "Slices",
         "count",
-        "What a trace holds: slices with a begin and an end, instants, values of counters and ends "
-        "of arrows. A begin and its end are one slice; titles of processes and threads are none. "
-        "It is the number of rows of the table `slices`.",
+        "Contents of a trace: slices with a begin and an end, instants, counter values and "
+        "arrow ends. A begin and its end count as one slice; titles of processes and threads do "
+        "not count. It is the number of rows of the table `slices`.",
     ),
     "slices-drawn": Quantity(
         "Slices drawn",
         "count",
-        "What the lanes of a timeline show in the part of it that is in view. Without slices of "
-        "their own are steps, cycles and settings (they are marks above the lanes), the tensors "
-        "and the parts of a bucket but for its copies (the bucket is drawn), measurements of "
-        "clocks, counters (curves) and arrows. Stretches that are inferred are counted, too: what "
-        "of a step is left for computing, and what a trace of another program does not name.",
+        "Slices that the lanes of a timeline show in the visible range. Not drawn as slices: "
+        "steps, cycles and settings (marks above the lanes), tensors, parts of a bucket except "
+        "its copies (the bucket is drawn), clock measurements, counters (curves) and arrows. "
+        "Inferred slices count, too: the computing left in a step, and the unnamed time in "
+        "traces of other programs.",
     ),
     "events": Quantity(
         "Events",
         "count",
-        "What hvdtune understands of a trace: its slices of hvdtune's kinds, such as steps, "
-        "announcements, buckets and collectives, with those that follow from others, such as the "
-        "announcements of a recording of torch.profiler's. It is the number of rows of the table "
-        "`events`, and 0 where hvdtune does not know the program.",
+        "Slices of hvdtune's kinds, such as steps, announcements, buckets and collectives, "
+        "including those derived from others, such as the announcements in a recording of "
+        "torch.profiler. It is the number of rows of the table `events`, and 0 if the program "
+        "is unknown.",
     ),
     "tensors": Quantity(
         "Tensors",
         "count",
-        "How many different names collectives in the trace have: of gradients that are reduced, of "
-        "parameters that are broadcast before the first step, of all else that a script "
-        "communicates. A tensor `weight+2` holds several small gradients, that of `weight` and two "
-        "more, packed into one, and counts once. `layouts.weight` is hvdtune's own and counts, "
-        "too: with it ranks tell each other which gradients are sparse.",
+        "Number of different names of collectives in the trace: reduced gradients, parameters "
+        "broadcast before the first step, and everything else that a script communicates. A "
+        "tensor `weight+2` packs the small gradients of `weight` and two more, and counts once. "
+        "hvdtune's own `layouts.weight`, used by ranks to exchange which gradients are sparse, "
+        "counts, too.",
     ),
 }
 
@@ -210,10 +209,10 @@ def page() -> str:
     )
     return f"""# What numbers mean
 
-Every number about steps, and every count of what a trace holds, has one definition, on every page
-of the dashboard and in every command. This page and the dashboard's page of definitions are made
-from `hvdtune/timeline/analysis/quantities.py`. What a trace does not tell is called not known, not
-0.
+Every number about steps and every count about a trace has one definition, on every page of the
+dashboard and in every command. This page and the dashboard's page of definitions are made
+from `hvdtune/timeline/analysis/quantities.py`. A quantity that the trace does not record is "not
+known", not 0.
 
 | quantity | unit | definition |
 |---|---|---|

@@ -38,28 +38,29 @@ class SqlTable:
 
 
 _BEGIN = SqlColumn("when it begins; 0 is the first event of the trace", "ns")
-_SAID = "; what it is depends on the kind, see below"
+_SAID = "; its meaning depends on the kind, see below"
 
 TABLES: Mapping[str, SqlTable] = {
     "slices": SqlTable(
         "one slice, instant, value of a counter or end of an arrow: all that a viewer would draw",
         {
-            "rank": SqlColumn("who did it; -1 where the file does not say"),
-            "kind": SqlColumn("one of the kinds below; empty where hvdtune does not know it"),
-            "name": SqlColumn("what the file calls it"),
-            "tensor": SqlColumn("the tensor that it is about; empty where it is about none"),
+            "rank": SqlColumn("the rank; -1 if unknown"),
+            "kind": SqlColumn("one of the kinds below; empty if unknown"),
+            "name": SqlColumn("its name in the file"),
+            "tensor": SqlColumn("its tensor; empty if it has none"),
             "begin_ns": _BEGIN,
             "end_ns": SqlColumn("when it ends; of instants and counters when it begins", "ns"),
-            "open": SqlColumn("whether the file has no end of it, so that end_ns is its thread's"),
+            "open": SqlColumn("true if its end is missing, so that end_ns is the end of its "
+            "thread"),
             "seq": SqlColumn(
-                "the number of the operation among those of its name, or of the step; -1 where "
-                "it is not known"
+                "the number of the operation among those of its name, or of the step; -1 if "
+                "unknown"
             ),
-            "bucket": SqlColumn("the number of the bucket of its tensors; -1 where not known"),
-            "bytes": SqlColumn("the size of the tensor or bucket; -1 where not known", "bytes"),
-            "process_set": SqlColumn("0 for all ranks; -1 where not known"),
-            "cached": SqlColumn("1 for an announcement that the response cache knew, 0 for one "
-                                "that it did not; -1 where not known"),
+            "bucket": SqlColumn("the number of the bucket of its tensors; -1 if unknown"),
+            "bytes": SqlColumn("the size of the tensor or bucket; -1 if unknown", "bytes"),
+            "process_set": SqlColumn("0 for all ranks; -1 if unknown"),
+            "cached": SqlColumn("1 for an announcement that hit the response cache, 0 for a "
+                                "miss; -1 if unknown"),
             "phase": SqlColumn("the letter of the Chrome event that it was: X for a slice, i for "
                                "an instant, C for a counter, s, t and f for arrows"),
             "category": SqlColumn("the category in the file"),
@@ -68,17 +69,17 @@ TABLES: Mapping[str, SqlTable] = {
             "pid": SqlColumn("the process in the file, as text"),
             "tid": SqlColumn("the thread in the file, as text"),
             "id": SqlColumn("of an asynchronous slice or an arrow; else empty"),
-            "args": SqlColumn("what else the file says of it, as JSON text; empty for nothing"),
-            "file": SqlColumn("the number of its file among those that were opened, from 0"),
+            "args": SqlColumn("its other fields in the file, as JSON text; empty if none"),
+            "file": SqlColumn("the number of its file among the opened files, from 0"),
         },
         "slices",
     ),
     "events": SqlTable(
-        "one slice of a kind of hvdtune's, or one that follows from others",
+        "one slice of a kind of hvdtune's, or one derived from others",
         {
-            "rank": SqlColumn("who did it; 0 where the file does not say"),
+            "rank": SqlColumn("the rank; 0 if unknown"),
             "kind": SqlColumn("one of hvdtune's own kinds below"),
-            "name": SqlColumn("the tensor that it is about, or a text" + _SAID),
+            "name": SqlColumn("its tensor, or a text" + _SAID),
             "begin_ns": _BEGIN,
             "end_ns": SqlColumn("when it ends; of some instants begin_ns and a time" + _SAID, "ns"),
             "seq": SqlColumn("a number" + _SAID),
@@ -88,35 +89,34 @@ TABLES: Mapping[str, SqlTable] = {
         "events",
     ),
     "steps": SqlTable(
-        "one step of one rank, of the steps that every rank has, without the first ones; a time is "
-        "NULL where the trace does not tell it",
+        "one step of one rank; only steps that every rank has, without the first ones; a time is "
+        "NULL if the trace does not record it",
         {
-            "rank": SqlColumn("whose step it is"),
+            "rank": SqlColumn("its rank"),
             "step": SqlColumn("its number"),
             "begin_ns": _BEGIN,
             "end_ns": SqlColumn("when it ends", "ns"),
-            "step_ms": SqlColumn("how long it lasts", "ms", "step-time"),
-            "blocked_ms": SqlColumn("waiting for communication; step_ms without it is busy time",
+            "step_ms": SqlColumn("its duration", "ms", "step-time"),
+            "blocked_ms": SqlColumn("waiting for communication; step_ms minus it is busy time",
                                     "ms", "waiting"),
-            "compute_ms": SqlColumn("computing: what is left of the step without the other parts; "
-                                    "time off the processor is in it only where "
-                                    "off_processor_ms is NULL", "ms"),
+            "compute_ms": SqlColumn("computing: the step without the other parts; it includes "
+                                    "time off the processor if off_processor_ms is NULL", "ms"),
             "input_ms": SqlColumn("in spans of the script called input", "ms"),
             "gc_ms": SqlColumn("in garbage collections of Python's", "ms"),
             "checkpoint_ms": SqlColumn("in spans of the script called checkpoint", "ms"),
             "no_processor_ms": SqlColumn("ready to run, without a processor", "ms",
                                          "lost-processor-time"),
-            "gpu_idle_ms": SqlColumn("of what is left, when the GPU ran nothing", "ms"),
+            "gpu_idle_ms": SqlColumn("GPU idle, in the rest of the step", "ms"),
             "wait_ms": SqlColumn("waiting for ranks", "ms", "waiting-for-ranks"),
             "negotiate_ms": SqlColumn("waiting for negotiation", "ms", "waiting-for-negotiation"),
             "exposed_ms": SqlColumn("waiting for buckets", "ms", "exposed"),
-            "communicate_ms": SqlColumn("while a bucket is under way, hidden or not; the quantity "
-                                        "is its sum in % of that of step_ms", "ms",
+            "communicate_ms": SqlColumn("a bucket is in progress, hidden or not; the quantity is "
+                                        "its sum in % of the sum of step_ms", "ms",
                                         "communicating"),
             "ran_ms": SqlColumn("on a processor", "ms"),
             "off_processor_ms": SqlColumn("the script's thread neither ran nor was ready to run; "
                                           "it slept, or waited for a device", "ms"),
-            "idle_ms": SqlColumn("while the GPU ran nothing and the script did not wait for "
+            "idle_ms": SqlColumn("the GPU is idle and the script does not wait for "
                                  "operations", "ms"),
         },
     ),
@@ -127,7 +127,7 @@ KIND_MEANINGS: Mapping[str, str] = {
     "NEGOTIATE": "from the announcement of a tensor to its response",
     "LATE": "an instant of hvdtune 0.1: how late the last rank announced a tensor",
     "QUEUE": "from the response to the begin of the bucket",
-    "ALLREDUCE": "the collective, while its bucket is under way",
+    "ALLREDUCE": "the collective, while its bucket is in progress",
     "BROADCAST": "the same",
     "ALLGATHER": "the same",
     "BARRIER": "the same",
@@ -138,14 +138,14 @@ KIND_MEANINGS: Mapping[str, str] = {
     "UNPACK": "results are copied out of a bucket",
     "WAIT": "communication waits for another rank",
     "CYCLE": "an instant: rank 0's responses have come",
-    "KNOB_ADOPTED": "an instant: another setting is in force",
+    "KNOB_ADOPTED": "an instant: another setting is in use",
     "CLOCK": "an instant: the offset to rank 0's clock was measured",
     "ALLTOALL": "as ALLREDUCE",
     "REDUCESCATTER": "as ALLREDUCE",
     "JOIN": "as ALLREDUCE",
-    "SPAN": "what the script says that it does",
+    "SPAN": "a span of the script",
     "BLOCKED": "the script waits for operations",
-    "PEER": "an exchange lacks nothing but the part of one rank",
+    "PEER": "an exchange waits only for the part of one rank",
     "STREAM_WAIT": "the stream of a GPU waits for a bucket",
     "ENQUEUE_WAIT": "the script waits until operations are on a stream",
     "READY": "a rank announced a tensor, in a timeline of Horovod's",
@@ -193,20 +193,20 @@ _HEAD = """\
 # Tables of queries in SQL
 
 `hvdtune timeline query` and the dashboard's page "Query" answer [queries](timeline.md) over three
-tables. This page is made from `hvdtune/timeline/analysis/query_tables.py`. Where a quantity is
-named, the mean of the column over all rows is that quantity, as every page of the dashboard shows
-it, unless the meaning says otherwise.
+tables. This page is made from `hvdtune/timeline/analysis/query_tables.py`. The mean of a
+column over all rows is the quantity named in its row, as shown on every page of the dashboard,
+unless its meaning defines something else.
 """
 _KINDS = """
 ## Kinds
 
-The last five columns say what the columns of `events` hold for events of the kind; an empty cell is
-0 or an empty text, and for the time, that the event lasts from one to the other. Values whose names
-end in `_us` are in us, `offset_ns` and all times are in ns. `arg` of `NEGOTIATE` is twice the
-number of the process set, and 1 more where the response cache knew the tensor; `seq` of `PEER` is
-the rank and 1 more. `READY`, `COMPUTE`, `COPY`, `INPUT` and `LAUNCH` are kinds of `slices` alone.
-Tensors of one bucket repeat its time, so never add it up.
+The last five columns give the contents of the columns of `events` for events of the kind. An empty
+cell is 0 or an empty text; an empty time means that the event lasts from its begin to its end.
+Values whose names end in `_us` are in us; `offset_ns` and all times are in ns. `arg` of `NEGOTIATE`
+is twice the number of the process set, plus 1 if the tensor hit the response cache. `seq` of `PEER`
+is the rank plus 1. `READY`, `COMPUTE`, `COPY`, `INPUT` and `LAUNCH` are kinds of `slices` only.
+Tensors of one bucket repeat its time, so do not add their times.
 
-| kind | what it is | `seq` | `bucket` | `arg` | `name` | `end_ns` - `begin_ns` |
+| kind | meaning | `seq` | `bucket` | `arg` | `name` | `end_ns` - `begin_ns` |
 |---|---|---|---|---|---|---|
 """

@@ -73,8 +73,8 @@ def _has_all_ranks_or_buckets(trace: Trace) -> bool:
 
 
 _BESIDE = (
-    "Collectives of hvdtune and of Horovod are not seen by torch.profiler: record hvdtune's "
-    "timeline beside it (hvdtune run --timeline-filename trace.json ...) and open both."
+    "torch.profiler does not record collectives of hvdtune and Horovod: record hvdtune's timeline, "
+    "too (hvdtune run --timeline-filename trace.json ...), and open both."
 )
 _MISSING = "Not all ranks of the job are in this trace, so "
 _OF_WAITS = frozenset({"efficiency", "critical_path"})
@@ -82,20 +82,20 @@ _OF_WAITS = frozenset({"efficiency", "critical_path"})
 FACTS: Mapping[str, Fact] = {
     "negotiation": Fact(
         _OWN | {"horovod"},
-        "How long tensors are negotiated and queued is not recorded: a collective is taken to be "
-        "announced when it begins.",
+        "Negotiation and queueing times are not recorded: a collective is assumed to be announced "
+        "when it begins.",
         columns=frozenset({"negotiate_ms", "negotiate_p50_us", "negotiate_p95_us"}),
         metrics=frozenset({"queueing"}),
     ),
     "announcements": Fact(
         _OWN,
-        "What other ranks announce is not recorded as events of theirs, so how long tensors wait "
-        "for them and for the response is not known.",
+        "Announcements of other ranks are not recorded as their events, so waits for them and for "
+        "the response are not known.",
         metrics=frozenset({"queueing"}),
     ),
     "cache": Fact(
         _OWN | {"horovod"},
-        "Whether announcements hit a response cache is not recorded.",
+        "Hits of the response cache are not recorded.",
         metrics=frozenset({"cache"}),
         unless="unknown_cache",
     ),

@@ -50,7 +50,7 @@ def find(paths: Iterable[Path | str]) -> TraceFiles:
         where = f"in {begun[0].parent}, if they have not been killed"
         if path.exists():
             found.files.append(inspect(path))
-            found.notes.append(f"{path} is of an earlier job: ranks record a new one {where}")
+            found.notes.append(f"{path} belongs to an earlier job: ranks record a new one {where}")
         else:
             found.files += map(inspect, _of_newest_job(begun, found))
             found.notes.append(f"{path} is not written yet: ranks still record it {where}")
@@ -139,9 +139,9 @@ def _tell_of_others(folder: Path, found: TraceFiles) -> None:
     if others:
         several = counted(len(others), "other file")
         found.notes.append(
-            f"the recordings of ranks in {folder} were read; "
-            f"{', '.join(others) if len(others) <= _MOST_NAMED else several} there may be traces, "
-            "too: to open them together, name all files"
+            f"only the ranks' recordings in {folder} were read; "
+            f"{', '.join(others) if len(others) <= _MOST_NAMED else several} may be traces, too: "
+            "to open them together, pass all files"
         )
 
 
@@ -161,8 +161,8 @@ def _of_newest_launch(folder: Path, found: TraceFiles) -> list[Path]:
     _, newest = max(launches)
     if len(launches) > 1:
         found.notes.append(
-            f"{folder} has the traces of {len(launches)} launches: this is the newest, "
-            f"{newest.name}; name another's folder to see it"
+            f"{folder} has traces of {len(launches)} launches; showing the newest, {newest.name}. "
+            "Pass the folder of another launch to see it"
         )
     return _rank_files(newest)
 
@@ -176,7 +176,7 @@ def _of_newest_job(files: Sequence[Path], found: TraceFiles) -> list[Path]:
     newest = max(jobs)
     if len(jobs) > 1:
         found.notes.append(
-            f"{folder_of(files)} has the traces of {len(jobs)} jobs that its ranks formed: this "
-            f"is the newest, job {newest}; name another's files to see it"
+            f"{folder_of(files)} has traces of {len(jobs)} jobs; showing the newest, job {newest}. "
+            "Pass the files of another job to see it"
         )
     return jobs[newest]

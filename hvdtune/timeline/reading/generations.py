@@ -97,7 +97,7 @@ def _joint(generations: Sequence[_Generation], warnings: list[str]) -> Trace:
     meta: dict[str, Any] = {"ranks": {}, "dropped": {}, "clock": {}, "shapes": {}}
     first = generations[0]
     if len(generations) > 1:
-        text = "ranks are numbered as workers here, and count only where all of them took a step"
+        text = "ranks are numbered by worker; only steps that all of them took count"
         warnings.insert(0, f"{counted(len(generations), 'generation')} of an elastic job: {text}")
     for index, each in enumerate(generations):
         columns = _columns(each, names)
@@ -147,7 +147,7 @@ def _shift(generation: _Generation, first: _Generation, warnings: list[str]) -> 
         return int(own["origin_ns"] - other["origin_ns"])
     if "origin_unix_ns" in own and "origin_unix_ns" in other:
         return int(own["origin_unix_ns"] - other["origin_unix_ns"])
-    warnings.append(f"generation {generation.number}: its clock is not known")
+    warnings.append(f"generation {generation.number}: its clock is unknown")
     return 0
 
 

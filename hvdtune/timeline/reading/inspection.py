@@ -59,14 +59,14 @@ def inspect(path: Path, *, listed: bool = False) -> InspectedFile:
     if path.suffix in _REPORTS and not start.lstrip().startswith(_TEXT_STARTS):
         text = "export it first: nsys export --type sqlite"
         return _refused(
-            path, f"only Nsight Systems reads its reports; {text} {path}", listed=listed
+            path, f"only Nsight Systems can read its reports; {text} {path}", listed=listed
         )
     if refusal := refusal_of(start):
         return _refused(path, refusal, listed=listed)
     if is_archive(start):
         return InspectedFile(path, "archive", None, listed)
     if listed and not start.lstrip().startswith(_TEXT_STARTS):
-        return _refused(path, "this is no trace", listed=listed)
+        return _refused(path, "not a trace", listed=listed)
     return InspectedFile(path, "text", None, listed, packed=is_packed(start))
 
 

@@ -78,7 +78,7 @@ def read_files(
             continue
         if file.rank in files:
             known = files[file.rank].path
-            raise TraceFormatError(f"{known} and {file.path} are both of rank {file.rank}")
+            raise TraceFormatError(f"{known} and {file.path} both belong to rank {file.rank}")
         files[file.rank] = file
         if not (file.is_closed or still_recorded):
             warnings.append(f"{path}: rank {file.rank} did not close it (killed or still running)")
@@ -183,7 +183,7 @@ def _decode(file: RankFile, names: dict[str, int], warnings: list[str]) -> Colum
     if not known.all():
         left_out = int((~known).sum())
         warnings.append(
-            f"{file.path}: {counted(left_out, 'record')} of unknown kind or time, left out"
+            f"{file.path}: {counted(left_out, 'record')} of unknown kind or time skipped"
         )
     records = records[known]
     kind = codes[known] - 1
@@ -223,7 +223,7 @@ def _global_names(
         lost += text is None
         codes[index] = names.setdefault(f"#{name}" if text is None else text, len(names))
     if lost:
-        warnings.append(f"{file.path}: {counted(lost, 'name')} lost, for which numbers stand")
+        warnings.append(f"{file.path}: {counted(lost, 'name')} lost; numbers are shown instead")
     return codes[np.searchsorted(used, ids)]
 
 

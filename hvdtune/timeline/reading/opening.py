@@ -331,7 +331,7 @@ def _name_ranks(parts: Sequence[FileSlices], warnings: list[str]) -> None:
     silent = [part for part in parts if part.names_no_rank]
     matches = {id(part): _RANK_IN_NAME.search(Path(part.file.path).name) for part in silent}
     if silent and not all(matches.values()):
-        text = "they do not say which rank they are of: numbered in the order of their names"
+        text = "no rank recorded; ranks are numbered in the order of the file names"
         warnings.append(f"{named([part.file.path for part in silent])}: {text}")
     for index, part in enumerate(silent):
         match = matches[id(part)] if all(matches.values()) else None
@@ -345,7 +345,7 @@ def _align(parts: Sequence[FileSlices], warnings: list[str]) -> int | None:
     unknown = [part.file.path for part in parts if part.origin_unix_ns is None]
     if unknown:
         if len(parts) > 1:
-            text = "their clock is not known, their times are taken as they are"
+            text = "clock unknown; times are not aligned"
             warnings.append(f"{named(unknown)}: {text}")
         return first if len(parts) == 1 else None
     for part in parts[1:]:

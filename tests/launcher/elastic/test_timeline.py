@@ -29,7 +29,7 @@ def test_a_worker_has_one_lane_from_its_first_generation_to_its_last(tmp_path):
         for number in ("seq", "bucket"):
             assert found.groupby(number)["rank"].agg(sorted).to_list() == [[0, 2]] * 5
         assert found.groupby("seq")["begin_ns"].min().is_monotonic_increasing
-    assert "2 generations of an elastic job: ranks are numbered as workers" in done.stderr
+    assert "2 generations of an elastic job: ranks are numbered by worker" in done.stderr
     assert "1 file not closed (killed or still running): worker 1 in generation 0" in done.stderr
     assert "ALLREDUCE" in call_cli("timeline", "stats", raw, folder=tmp_path)
 

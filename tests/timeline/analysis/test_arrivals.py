@@ -57,7 +57,7 @@ def test_what_the_response_cache_hid_is_said_and_nobody_accused(tmp_path):
     trace = recorded(tmp_path, 40, [0, 5_000], known=6)
     found = answer(trace)
     assert (found.verdict, found.findings) == ("incomplete", ())
-    said = "of 25 of 160 operations when each rank announced; rank 1 was the last in 25 of them"
+    said = "announcements of every rank for 25 of 160 operations; rank 1 was last in 25 of them"
     assert said in found.headline and "HOROVOD_CACHE_CAPACITY=0" in found.headline
     assert len(arrivals(trace).found) == 35
 

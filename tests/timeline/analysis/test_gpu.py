@@ -126,8 +126,8 @@ def training(folder, kernels, lasts_us, ranks=2, communicates=True):
 @pytest.mark.parametrize(
     ("kernels", "lasts_us", "summary", "remedy"),
     [
-        (300, 10, "kernels end before the next are launched", "CUDA graphs"),
-        (5, 1000, "it waits for its host", "DataLoader workers"),
+        (300, 10, "each kernel ends before the next one is launched", "CUDA graphs"),
+        (5, 1000, "the GPU waits for its host", "DataLoader workers"),
     ],
 )
 def test_gpus_that_are_idle_in_every_step_are_a_finding(
@@ -142,7 +142,7 @@ def test_gpus_that_are_idle_in_every_step_are_a_finding(
 def test_a_training_in_one_process_is_answered_by_what_its_gpu_does(tmp_path):
     answer = training(tmp_path, 300, 10, ranks=1, communicates=False)
     assert [finding.kind for finding in answer.findings] == ["idle-gpus"]
-    assert "only what GPUs do was looked at" in answer.notes[0]
+    assert "only GPU activity was checked" in answer.notes[0]
 
 
 def test_gpus_that_compute_nearly_all_of_the_time_are_none(tmp_path):
@@ -180,7 +180,7 @@ def test_what_a_gpus_stream_waits_for_is_exposed_where_no_kernels_are_recorded(t
     (exposed,) = answer.findings
     assert exposed.kind == "exposed-communication"
     unseen = breakdown.note_of_unseen_gpus(trace.events, whole)
-    assert unseen.startswith("what GPUs compute is not recorded") and unseen in answer.notes
+    assert unseen.startswith("GPU kernels are not recorded") and unseen in answer.notes
 
 
 def test_a_comparison_says_that_what_gpus_compute_is_not_recorded(tmp_path, capsys):
@@ -190,7 +190,7 @@ def test_a_comparison_says_that_what_gpus_compute_is_not_recorded(tmp_path, caps
     with pytest.raises(SystemExit) as ended:
         main(["timeline", "diff", str(tmp_path / "a"), str(tmp_path / "b")])
     assert ended.value.code == 0
-    assert "what GPUs compute is not recorded" in capsys.readouterr().err
+    assert "GPU kernels are not recorded" in capsys.readouterr().err
 
 
 def test_a_stream_that_comes_to_its_wait_late_waits_for_nothing(tmp_path):
@@ -218,7 +218,7 @@ def test_steps_whose_buckets_do_not_end_in_the_recording_are_left_out(tmp_path):
 def test_where_the_stream_of_one_rank_is_not_recorded_nobody_is_blamed(tmp_path):
     trace = open_trace(gpu_recordings.write_timelines(tmp_path, seen=1))
     answer = why(trace, job_metadata_of(trace))
-    assert answer.missing == ("what the GPU's stream of rank 1 waits for is not in the trace",)
+    assert answer.missing == ("the trace does not record the waits of the GPU stream of rank 1",)
 
 
 def test_what_a_script_lacks_of_processors_is_no_part_of_what_gpus_communicate(tmp_path):

@@ -30,7 +30,7 @@ def test_one_rank_of_several_is_incomplete() -> None:
     trace = open_trace(first)
     answer = why(trace, job_metadata_of(trace))
     assert (answer.verdict, answer.findings) == ("incomplete", ())
-    assert "no events of rank 1" in "; ".join(answer.missing)
+    assert "events of rank 1 are missing" in "; ".join(answer.missing)
 
 
 @pytest.mark.parametrize(
@@ -38,10 +38,10 @@ def test_one_rank_of_several_is_incomplete() -> None:
     [
         (
             "",
-            "the program that recorded this trace is none that hvdtune knows, so no "
-            "collectives and no steps are found in it",
+            "unknown trace producer: slices are shown, but collectives and steps are not "
+            "recognized",
         ),
-        ("cpu_op", "no step and no collective is among its slices (1)"),
+        ("cpu_op", "no steps or collectives in its 1 slice"),
     ],
     ids=["unknown program", "torch"],
 )
@@ -111,7 +111,7 @@ def test_what_no_model_says_is_not_called_computed_with_one() -> None:
     trace = open_trace(KINETO)
     (found,) = why(trace, job_metadata_of(trace)).findings
     assert (found.kind, found.confidence) == ("exposed-communication", "medium")
-    assert found.basis == "likely, not certain"
+    assert found.basis == "likely, but not certain"
     assert "negotiation" not in found.evidence[0]
     assert replace(found, kind="network").basis == "computed with a model of communication"
 

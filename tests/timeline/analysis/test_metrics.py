@@ -123,7 +123,7 @@ def test_the_straggler_is_named_with_its_cost_and_reason(
     assert (worst["rank"], worst["reason"], worst["late_percent"]) == (1, reason, 100)
     assert worst["excess_ms"] == pytest.approx(excess_ms)
     assert worst["cost_ms_per_step"] == pytest.approx(cost_ms)
-    assert "Rank 1 is the last in 100 % of steps" in stragglers.sentence(table)
+    assert "Rank 1 is last in 100 % of steps" in stragglers.sentence(table)
     assert f"all steps would be {cost_ms:.2f} ms shorter" in stragglers.sentence(table)
     assert f"{excess_ms:.2f} ms of that because it {it}" in stragglers.sentence(table)
 
@@ -133,7 +133,7 @@ def test_a_rank_that_costs_nothing_has_no_cause() -> None:
     assert (table.loc[0, "reason"], table.loc[0, "excess_ms"]) == ("", 0.0)
     alike = stragglers.table(breakdown.table(Training([10.0, 10.0]).trace().events))
     assert set(alike["reason"]) == {""}
-    assert "No rank costs the others time" in stragglers.sentence(alike)
+    assert "No rank delays the others" in stragglers.sentence(alike)
 
 
 def test_the_main_cause_is_what_makes_a_rank_the_last_not_what_it_has_more_of_on_average() -> None:

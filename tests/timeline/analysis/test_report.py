@@ -102,4 +102,4 @@ def test_clocks_have_a_table_with_their_residual() -> None:
     text = page_of(trace)
     assert "<h2>Clocks</h2>" in text
     assert "<td>-5.000</td><td>12.500</td><td>7.250</td>" in text
-    assert "Clocks of hosts agree to 7.2 us" in text
+    assert "Clocks of hosts agree to within 7.2 us" in text

@@ -52,11 +52,11 @@ def test_what_has_no_end_is_open_until_the_last_time_of_its_thread():
     [
         pytest.param(
             [event("E", 1), event("B", 2, "a"), event("E", 3), event("E", 4)],
-            [("a", 2, 3)], 2, "2 'E' events end what has not begun", id="of nothing"
+            [("a", 2, 3)], 2, "2 'E' events have no begin event", id="of nothing"
         ),
         pytest.param(
             [event("B", 1, "a"), event("E", 2, "b")],
-            [("a", 1, 2)], 0, "1 'E' event names another slice", id="of another name"
+            [("a", 1, 2)], 0, "1 'E' event has the name of another slice", id="of another name"
         ),
     ],
 )  # fmt: skip
@@ -91,10 +91,10 @@ def test_every_phase_is_shown(phase):
 @pytest.mark.parametrize(
     ("odd", "said"),
     [
-        (event("Z", 1), "a phase that is not known ('Z')"),
+        (event("Z", 1), "event has an unknown phase ('Z')"),
         (event("X", 1, dur=-1), "slice ends before it begins ('X')"),
         ({"ph": "i", "name": "x"}, "event has no time ('i')"),
-        ({"ph": "M", "name": "odd"}, "metadata event is no title ('odd')"),
+        ({"ph": "M", "name": "odd"}, "metadata event is not a title ('odd')"),
     ],
 )
 def test_what_is_not_shown_is_reported(odd, said):

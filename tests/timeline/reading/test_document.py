@@ -76,7 +76,7 @@ def test_values_that_are_no_objects_are_told_and_nothing_else(value):
         assert len(result.table) == 6
         at = text.index(value) if text.startswith(b"[" + value) else text.rindex(value)
         assert result.warnings == [
-            f"trace.json: 1 value that is no object is left out, the first at byte {at}"
+            f"trace.json: 1 value that is not an object is skipped, the first at byte {at}"
         ]
 
 
@@ -86,7 +86,7 @@ def test_values_that_are_no_objects_are_told_and_nothing_else(value):
     ids=["native", "big endian"],
 )
 def test_utf_16_is_called_by_its_name(mark, encoding):
-    with pytest.raises(TraceFormatError, match=r"trace\.json: byte 0: this text is UTF-16"):
+    with pytest.raises(TraceFormatError, match=r"trace\.json: byte 0: text in UTF-16"):
         parsed(mark + array().decode().encode(encoding))
 
 
@@ -160,7 +160,7 @@ def test_each_of_several_damaged_events_is_counted(change, bad, head, tail):
     text = head.encode() + b",\n".join(rows) + tail.encode()
     if len(bad) == len(rows):
         # Without double quotes and a key of a trace it may be anything.
-        said = "this is no trace" if (change, head) == (REPRS, "[") else "none of its 6 events"
+        said = "not a trace" if (change, head) == (REPRS, "[") else "none of its 6 events"
         with pytest.raises(TraceFormatError, match=said):
             parsed(text)
         return
@@ -175,7 +175,7 @@ def test_events_behind_the_end_of_the_document_are_counted():
     result = parsed(array() + array(), 20)
     assert result.counts["X"]["shown"] == 6
     assert result.counts["?"]["reported"] == 6
-    assert "6 events behind the end of the document are not shown" in result.warnings[1]
+    assert "6 events after the end of the document are not shown" in result.warnings[1]
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-Infinity"])
@@ -249,9 +249,9 @@ SAMPLED = {"traceEvents": EVENTS, "samples": [{"ts": 1}] * 4}
 @pytest.mark.parametrize(
     ("text", "phase", "reported", "said"),
     [
-        (array(*NO_EVENTS, *EVENTS), "?", 3, "3 objects without a phase letter are left out"),
-        (json.dumps(SAMPLED).encode(), "P", 4, "samples of a profiler"),
-        (array() + b" more", "X", 0, "what follows the document"),
+        (array(*NO_EVENTS, *EVENTS), "?", 3, "3 objects without a phase letter are skipped"),
+        (json.dumps(SAMPLED).encode(), "P", 4, "profiler samples are not shown"),
+        (array() + b" more", "X", 0, "data after the end of the document"),
     ],
     ids=["objects that are no events", "samples", "what follows"],
 )
@@ -281,5 +281,5 @@ def test_only_what_resembles_a_trace_is_told_where_it_is_damaged(text, is_told):
     with pytest.raises(TraceFormatError) as caught:
         parsed(text)
     said = str(caught.value)
-    assert said.endswith(": this is no trace")
+    assert said.endswith(": not a trace")
     assert ("damaged" in said) == is_told, said

@@ -89,7 +89,7 @@ def test_drops_missing_ranks_and_unreadable_files_are_said(tmp_path: Path) -> No
     trace = merge([path, bad])
     assert trace.meta["dropped"] == {0: 5}
     assert [text.removeprefix(str(tmp_path)) for text in trace.warnings] == [
-        "/bad.hvt: not a timeline of hvdtune",
+        "/bad.hvt: not an hvdtune timeline",
         "rank 0 dropped 5 records: its buffer was full",
         "no timeline of rank 1, 2, 3",
     ]
@@ -114,8 +114,8 @@ def test_what_is_not_known_is_told_of(
 @pytest.mark.parametrize(
     ("names", "said"),
     [
-        pytest.param(["rank-0.hvt"] * 2, "both of rank 0", id="two files of one rank"),
-        pytest.param(["bad.hvt"], "not a timeline", id="nothing readable"),
+        pytest.param(["rank-0.hvt"] * 2, "both belong to rank 0", id="two files of one rank"),
+        pytest.param(["bad.hvt"], "not an hvdtune timeline", id="nothing readable"),
         pytest.param([], "no timeline", id="nothing"),
     ],
 )

@@ -27,7 +27,7 @@ def test_the_rank_whose_kernels_are_shortest_came_last(tmp_path: Path, read) -> 
     (found,) = answer.findings
     assert (found.kind, found.ranks) == ("late-rank", (1,))
     assert "its kernels are the shortest in 100 % of 20 collectives" in found.evidence[0]
-    assert "told of 20 collectives of several ranks" in answer.headline
+    assert "recorded 20 collectives of several ranks" in answer.headline
 
 
 def test_a_balanced_job_accuses_nobody(tmp_path: Path) -> None:
@@ -38,7 +38,7 @@ def test_a_balanced_job_accuses_nobody(tmp_path: Path) -> None:
 def test_the_log_of_one_rank_is_not_enough(tmp_path: Path) -> None:
     answer = answer_of(write_inspector(tmp_path, ranks=1))
     assert answer.verdict == "incomplete"
-    assert "give the logs of all ranks" in answer.missing[0]
+    assert "pass the logs of all ranks" in answer.missing[0]
 
 
 def test_collectives_of_the_inspector_are_drawn(tmp_path: Path) -> None:
@@ -93,14 +93,14 @@ def test_a_rank_that_has_called_less_is_named(tmp_path: Path) -> None:
     (found,) = answer.findings
     assert (found.kind, found.ranks, found.confidence) == ("missing-call", (1,), "medium")
     assert "rank 1 has called 41 AllReduce, others 42" in found.evidence
-    assert "told of 1 communicator at 2026-01-02 03:04:05" in answer.headline
+    assert "reported 1 communicator at 2026-01-02 03:04:05" in answer.headline
 
 
 @pytest.mark.parametrize(
     ("status", "what", "sure"),
     [
         ({"unresponsive": True, "considered_dead": True}, "is dead", "high"),
-        ({"unresponsive": True, "considered_dead": False}, "is not answering", "medium"),
+        ({"unresponsive": True, "considered_dead": False}, "is unresponsive", "medium"),
     ],
 )
 def test_a_rank_that_is_missing_is_named(tmp_path: Path, status, what, sure) -> None:  # type: ignore[no-untyped-def]
@@ -122,7 +122,7 @@ def test_errors_of_a_rank_are_told(tmp_path: Path) -> None:
 def test_a_healthy_job_has_no_finding(tmp_path: Path) -> None:
     answer = answer_of(write_ras(tmp_path / "ras.json", [ras_rank(0), ras_rank(1)]))
     assert answer.verdict == "nothing"
-    assert "all have called as much" in answer.headline
+    assert "all made the same number of calls" in answer.headline
 
 
 def test_half_an_answer_is_refused(tmp_path: Path) -> None:

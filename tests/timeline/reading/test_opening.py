@@ -50,9 +50,7 @@ def test_a_trace_of_hvdtune_s_without_its_head_is_not_taken_for_another_program_
     rest.write_text(text[text.index("}", len(text) // 4) :])
     trace = open_trace(rest)
     assert [file.format for file in trace.files] == ["hvdtune-json"]
-    assert any(
-        "the beginning of this trace of hvdtune's is lost" in said for said in trace.warnings
-    )
+    assert any("the beginning of this hvdtune trace is lost" in said for said in trace.warnings)
     steps = trace.events[trace.events["kind"] == "STEP"]
     assert steps["rank"].value_counts().to_dict().keys() == {0, 1}
     reduced = trace.events[trace.events["kind"] == "ALLREDUCE"]
@@ -104,10 +102,15 @@ def test_the_files_of_a_zip_are_ranks(tmp_path):
     ("names", "ranks", "said"),
     [
         pytest.param(
-            ["rank3", "rank1"], [3, 1], "their clock is not known", id="have names that do"
+            ["rank3", "rank1"],
+            [3, 1],
+            "clock unknown; times are not aligned",
+            id="have names that do",
         ),
-        pytest.param(["a", "b"], [0, 1], "numbered in the order of their names", id="are numbered"),
-        pytest.param("abcde", range(5), "5 files in {folder}: they do not say", id="are many"),
+        pytest.param(
+            ["a", "b"], [0, 1], "numbered in the order of the file names", id="are numbered"
+        ),
+        pytest.param("abcde", range(5), "5 files in {folder}: no rank recorded", id="are many"),
     ],
 )
 def test_files_that_do_not_say_their_rank(tmp_path, names, ranks, said):
@@ -196,13 +199,13 @@ def test_a_run_folder_without_a_merged_trace_is_that_of_its_ranks(tmp_path, of_i
         pytest.param(
             [(2, 2, 0), (9, 9, 0), (10, 10, 0), (11, 0, 0)],
             10,
-            "the traces of 3 launches: this is the newest, launch-10;",
+            "has traces of 3 launches; showing the newest, launch-10.",
             id="launches",
         ),
         pytest.param(
             [(0, 3, 1), (0, 2, 0)],
             3,
-            "the traces of 2 jobs that its ranks formed: this is the newest, job 1;",
+            "has traces of 2 jobs; showing the newest, job 1.",
             id="jobs of a launch",
         ),
     ],

@@ -230,7 +230,7 @@ def test_an_export_cut_anywhere_gives_its_whole_lines(trace: Trace, tmp_path: Pa
         read_back = read(files.write(tmp_path / "cut.json", whole[:cut]))
         assert len(read_back.events) <= EVENT_COUNT
         if len(read_back.events) < EVENT_COUNT:
-            assert f"of the {EVENT_COUNT} events that were written" in read_back.warnings[-1]
+            assert f"of {EVENT_COUNT} written events could be read" in read_back.warnings[-1]
 
 
 def test_a_damaged_line_is_left_out_and_its_offset_said(trace: Trace, tmp_path: Path) -> None:
@@ -241,10 +241,8 @@ def test_a_damaged_line_is_left_out_and_its_offset_said(trace: Trace, tmp_path: 
     assert len(read_back.events) == EVENT_COUNT - 1
     at = damaged.rindex(b"\n", 0, damaged.index(b'"BUCKET"')) + 1
     assert f"the event at byte {at} is damaged" in read_back.warnings[-3]
-    assert (
-        f"{EVENT_COUNT} events that were written to it {EVENT_COUNT - 1} could be read"
-        in read_back.warnings[-1]
-    )
+    count = f"{EVENT_COUNT - 1} of {EVENT_COUNT} written events could be read"
+    assert count in read_back.warnings[-1]
 
 
 def test_a_compressed_export_cut_short_gives_what_is_there(tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ def _tiny_buckets(evidence: TraceEvidence) -> Iterator[TraceFinding]:
         "small buckets",
         evidence=(
             f"in the whole trace: {fusion.sentence(table)}",
-            f"a bucket costs {each_us:.0f} us whatever its size",
+            f"each bucket costs {each_us:.0f} us regardless of its size",
         ),
         remedy=f"--fusion-threshold-mb {DEFAULT_THRESHOLD_BYTES >> 20}",
         knob="fusion_threshold_bytes",
@@ -99,9 +99,10 @@ def _small_ddp_buckets(evidence: TraceEvidence) -> Iterator[TraceFinding]:
         evidence=(
             f"they have {sized(size)} (median); with DDP's default sizes there would be "
             f"{number - float(spared.mean()):.0f}",
-            f"a bucket costs the script about {1000 * call_ms:.0f} us besides its communication",
+            f"a bucket costs the script about {1000 * call_ms:.0f} us in addition to its "
+            "communication",
         ),
-        remedy="leave out bucket_cap_mb of DistributedDataParallel (default: 25), or search the "
+        remedy="remove bucket_cap_mb of DistributedDataParallel (default: 25), or search for the "
         "size with hvdtune run --trials 40 --knobs live,ddp_bucket_cap_mb",
         knob="ddp_bucket_cap_mb",
         confidence="medium",
@@ -166,8 +167,8 @@ def _huge_late_tensor(evidence: TraceEvidence) -> Iterator[TraceFinding]:
         kind="huge-late-tensor",
         ranks=(),
         cost=cost,
-        summary=f"tensor {names[0]} ({sized(size)}) is announced last or nearly so, and nothing "
-        "hides its communication",
+        summary=f"tensor {names[0]} ({sized(size)}) is announced among the last, so no "
+        "computing hides its communication",
         evidence=(
             f"it is {share:.0f} % of the bytes of a step",
             f"replayed without it, the same steps end {cost.mean:.2f} ms earlier",
@@ -210,8 +211,8 @@ def _copy_bound(evidence: TraceEvidence) -> Iterator[TraceFinding]:
         summary="communication is mostly copying tensors into buckets and out of them",
         evidence=(
             f"packing and unpacking are {100 * share:.0f} % of the work in {alone_ms:.2f} ms "
-            "of communication per step that nothing hides",
-            "reading the memory of the host's other ranks replaces some of it",
+            "of exposed communication per step",
+            "zero-copy between ranks of a host would replace some of it",
             f"in the whole trace: {fusion.sentence(fusion.table(evidence.events))}",
         ),
         remedy="keep gradients where they are (zero_grad(set_to_none=False)), or let ranks read "

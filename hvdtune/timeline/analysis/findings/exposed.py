@@ -31,16 +31,17 @@ def find(evidence: TraceEvidence, found: Sequence[TraceFinding]) -> Iterator[Tra
     )
     waited = [f"{buckets:.2f} ms for buckets"]
     if evidence.knows_negotiation:
-        waited.append(f"{negotiation:.2f} ms for their negotiation")
+        waited.append(f"{negotiation:.2f} ms for negotiation")
     in_turn = late > cost.mean / 2
     yield TraceFinding(
         kind="exposed-communication",
         ranks=(),
         cost=cost,
-        summary="every rank waits, mostly for others to announce: the ranks are late in turn"
+        summary="every rank waits, mostly for others to announce: different ranks are late in "
+        "different steps"
         if in_turn
         else (
-            "the GPUs of all ranks carry out communication that no computing hides"
+            "the GPUs of all ranks communicate without computing"
             if evidence.sees_gpus
             else f"{_who(evidence)} waits for communication that no computing hides"
         ),
@@ -56,7 +57,7 @@ def find(evidence: TraceEvidence, found: Sequence[TraceFinding]) -> Iterator[Tra
 
 _IN_TURN = (
     "wait less often in a step (group small tensors, hvd.allreduce_async and one synchronize), "
-    "and put hvd.span(...) around what ranks do between"
+    "and put hvd.span(...) around the work between waits"
 )
 
 
@@ -64,8 +65,8 @@ def much(evidence: TraceEvidence) -> str:
     """What to do about much communication."""
     less = f"{SEND_LESS} or {LESS_OFTEN}"
     if evidence.job.was_tuned:
-        return f"{less}; a study has already looked for a better setting"
-    return f"look for a better setting with hvdtune run --trials 40; {less}"
+        return f"{less}; the setting has already been tuned by a study"
+    return f"tune the setting with hvdtune run --trials 40; {less}"
 
 
 def _who(evidence: TraceEvidence) -> str:
@@ -84,7 +85,7 @@ def _counted_on(evidence: TraceEvidence, waited: Sequence[str], late: float) -> 
     of_all = float(evidence.part("blocked_ms").mean())
     yield (
         f"the mean of all ranks is {of_all:.2f} ms, {100 * of_all / evidence.step_ms:.0f} % of a "
-        "step, since ranks also wait for each other"
+        "step, because ranks also wait for each other"
     )
 
 

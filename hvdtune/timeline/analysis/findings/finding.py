@@ -154,7 +154,7 @@ class TraceFinding:
         """How it is known, which its confidence follows from."""
         if self.confidence == "medium":
             by_model = self.kind in BY_MODEL
-            return _MODEL if by_model else "likely, not certain"
+            return _MODEL if by_model else "likely, but not certain"
         return "seen directly" if self.confidence == "high" else "other causes are possible"
 
     @property

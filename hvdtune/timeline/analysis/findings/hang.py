@@ -81,20 +81,20 @@ def notes(dumps: Dumps) -> Iterator[str]:
     if waiting:
         more = len(waiting) - 3
         yield (
-            "of sends and receives: "
+            "incomplete sends and receives: "
             + "; ".join(waiting[:3])
             + (f"; {more} more" if more > 0 else "")
         )
-    yield "a dump has a rank's last collectives only; what was completed before is not in it"
-    yield "times of hosts whose clocks differ cannot be compared, so no time is told"
+    yield "a dump holds only a rank's last collectives; earlier ones are missing"
+    yield "no times are shown because the hosts' clocks differ"
 
 
 def scope(dumps: Dumps, found: Sequence[TraceFinding]) -> str:
     """A sentence on what was looked at."""
     whole = f"Flight Recorder dumps of {counted(len(dumps), 'rank')}"
     if found:
-        return f"{whole}: {counted(len(found), 'process group')} with a collective that hangs"
-    return f"{whole}: every collective that was called is complete on all of them"
+        return f"{whole}: {counted(len(found), 'process group')} with a hanging collective"
+    return f"{whole}: every collective is complete on every rank that called it"
 
 
 def _groups(dumps: Dumps) -> list[GroupView]:
@@ -175,7 +175,7 @@ def _incomplete(group: GroupView, number: int, dumps: Dumps) -> TraceFinding:
     seen.append(f"it is {_described(example)}")
     seen += [f"rank {rank} {_last_of(rank, dumps)}" for rank in absent[:MOST_NAMED]]
     if silent:
-        seen.append(f"there is no dump of {ranks_named(silent)}: ended, or not able to write one")
+        seen.append(f"{ranks_named(silent)} left no dump: exited, or could not write one")
     if absent or silent:
         guilty = absent or silent
         does = "has" if len(guilty) == 1 else "have"
@@ -189,8 +189,8 @@ def _incomplete(group: GroupView, number: int, dumps: Dumps) -> TraceFinding:
             else f"{ranks_named(guilty)} {verb} {operation}",
             evidence=tuple(seen),
             remedy=(
-                f"look at the log and the stack (py-spy dump) of {ranks_named(guilty)}: an error, "
-                "a branch that not all ranks take, or data that ran out"
+                f"check the log and the stack (py-spy dump) of {ranks_named(guilty)} for an error, "
+                "a branch that only some ranks take, or data that ran out"
             ),
             confidence="high" if absent else "low",
         )
@@ -198,11 +198,11 @@ def _incomplete(group: GroupView, number: int, dumps: Dumps) -> TraceFinding:
         kind="incomplete-collective",
         ranks=(),
         cost=NOT_PER_STEP,
-        summary=f"all ranks have called {operation}, and it is not complete",
+        summary=f"all ranks have called {operation}, but it is not complete",
         evidence=tuple(seen),
         remedy=(
-            "look at links and devices: NCCL_DEBUG=INFO, ncclras, the kernel's log; a device may "
-            "still be busy with what was launched before"
+            "check links and devices: NCCL_DEBUG=INFO, ncclras, the kernel's log; a device may "
+            "still be busy with earlier kernels"
         ),
         confidence="medium",
     )
@@ -219,7 +219,7 @@ def _last_of(rank: int, dumps: Dumps) -> str:
     at = f", called at {entry['called_at']}" if entry["called_at"] else ""
     if waits:
         return f"waits in {what} ({entry['state']}){at}"
-    return f"called last {what}, which is complete{at}"
+    return f"last called {what}, which is complete{at}"
 
 
 def _name(entry: Entry) -> str:

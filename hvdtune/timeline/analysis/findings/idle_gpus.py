@@ -21,12 +21,13 @@ MUCH_PERCENT = 20.0  # of a step
 _LAUNCH_MS = 0.1
 
 _LAUNCHES = (
-    "launch less often: torch.compile, CUDA graphs (hvd.CUDAGraph holds collectives, too), a "
+    "launch less often: torch.compile, CUDA graphs (hvd.CUDAGraph can contain collectives), a "
     "foreach or fused optimizer, a larger batch"
 )
 _HOST = (
-    "find what the host does or waits for then: batches (more DataLoader workers, pin_memory and "
-    "non_blocking copies), .item() and .cpu() in every step, logging; put hvd.span(...) around it"
+    "find what the host does or waits for meanwhile: batches (more DataLoader workers, "
+    "pin_memory and non_blocking copies), .item() and .cpu() in every step, logging; "
+    "put hvd.span(...) around it"
 )
 
 
@@ -50,18 +51,17 @@ def find(
         kind="idle-gpus",
         ranks=(),
         cost=cost,
-        summary="every rank leaves its GPU idle while nothing is communicated: "
+        summary="every rank leaves its GPU idle without communicating: "
         + (
-            "kernels end before the next are launched"
+            "each kernel ends before the next one is launched"
             if waits_for_launches
-            else "it waits for its host"
+            else "the GPU waits for its host"
         ),
         evidence=(
-            "counted on the GPU that is idle least in each step; the mean of all is "
+            "counted on the least idle GPU of each step; the mean of all GPUs is "
             f"{idle.mean():.2f} ms, {100 * idle.mean() / evidence.step_ms:.0f} % of a step",
-            f"a GPU runs {kernels:,.0f} kernels and copies in a step, and is idle for {each} for "
-            "each of them",
-            "a profiler makes each launch slower, so without one it is less",
+            f"a GPU runs {kernels:,.0f} kernels and copies per step, and is idle {each} per kernel",
+            "the profiler itself makes each launch slower",
         ),
         remedy=_LAUNCHES if waits_for_launches else _HOST,
     )

@@ -22,13 +22,13 @@ def find(arrivals: Arrivals) -> list[TraceFinding]:
             cost=cost,
             summary=f"rank {rank} announces its tensors after the other ranks",
             evidence=(
-                f"it is the last in {worst['late_percent']:.0f} % of {steps}",
+                f"it is last in {worst['late_percent']:.0f} % of {steps}",
                 f"it announces {int(worst['operations']):,} of {len(arrivals.known):,} operations "
-                f"last, {worst['late_ms']:.2f} ms (median) after the next to last rank",
+                f"last, {worst['late_ms']:.2f} ms (median) after the second-to-last rank",
             ),
             remedy=(
-                f"find out what rank {rank} does before: record the job with torch.profiler, or "
-                "with hvdtune, which tells computing from input and from waiting"
+                f"find out what rank {rank} does before it announces: record the job with "
+                "torch.profiler, or with hvdtune, which separates computing, input and waiting"
             ),
         )
     ]

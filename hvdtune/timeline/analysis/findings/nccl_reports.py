@@ -79,14 +79,15 @@ def late(table: pd.DataFrame) -> list[TraceFinding]:
                     summary=f"rank {rank} comes last to the collectives of communicator {name}",
                     evidence=(
                         f"its kernels are the shortest in {share:.0f} % of {len(own):,} "
-                        f"collectives that {counted(values.shape[1], 'rank')} tell of, and a "
-                        "kernel runs until the last rank has come",
+                        f"collectives recorded by {counted(values.shape[1], 'rank')}; a kernel "
+                        "runs until the last rank arrives",
                         f"they run {np.median(values[:, place]):.3f} ms (median), those of the "
-                        f"others {usual:.3f} ms; {waits:.3f} ms (median) less than the next",
+                        f"others {usual:.3f} ms; the next shortest takes {waits:.3f} ms (median) "
+                        "more",
                     ),
                     remedy=(
-                        f"find out what rank {rank} does before: record the job with "
-                        "torch.profiler or nsys, which tell computing from input"
+                        f"find out what rank {rank} does before each collective: record the job "
+                        "with torch.profiler or nsys, which separate computing and input"
                     ),
                     confidence="medium",
                 ),
@@ -118,10 +119,12 @@ def scope(answers: Sequence[Mapping[str, Any]], found: Sequence[TraceFinding]) -
     """A sentence on what was looked at."""
     count = sum(len(answer["communicators"]) for answer in answers)
     when = ", ".join(str(answer["timestamp"]) for answer in answers if answer["timestamp"])
-    whole = f"NCCL's RAS told of {counted(count, 'communicator')}" + (f" at {when}" if when else "")
+    whole = f"NCCL's RAS reported {counted(count, 'communicator')}" + (
+        f" at {when}" if when else ""
+    )
     if found:
         return whole
-    return f"{whole}: no rank is missing, none has an error, and all have called as much"
+    return f"{whole}: no rank is missing or has an error, and all made the same number of calls"
 
 
 def _title(communicator: Mapping[str, Any]) -> str:
@@ -140,14 +143,15 @@ def _missing(communicator: Mapping[str, Any]) -> Iterator[TraceFinding]:
     silent = [each for each in missing if each["status"]["unresponsive"]]
     ranks = tuple(each["rank"] for each in dead or silent or missing)
     does = "is" if len(ranks) == 1 else "are"
-    what = "dead" if dead else "not answering" if silent else "without this communicator"
+    what = "dead" if dead else "unresponsive" if silent else "missing from this communicator"
     yield TraceFinding(
         kind="rank-gone",
         ranks=ranks,
         cost=NOT_PER_STEP,
-        summary=f"{ranks_named(ranks)} of {_title(communicator)} {does} {what}, by NCCL's RAS",
+        summary=f"{ranks_named(ranks)} of {_title(communicator)} {does} {what}, according to "
+        "NCCL's RAS",
         evidence=tuple(_where(each) for each in (dead or silent or missing)[:8]),
-        remedy=f"look at the log of {ranks_named(ranks)} and at its host",
+        remedy=f"check the log and the host of {ranks_named(ranks)}",
         confidence="high" if dead else "medium",
     )
 
@@ -166,14 +170,15 @@ def _errors(communicator: Mapping[str, Any]) -> Iterator[TraceFinding]:
             kind="communicator-error",
             ranks=ranks,
             cost=NOT_PER_STEP,
-            summary=f"{ranks_named(ranks)} of {_title(communicator)}: errors, by NCCL's RAS",
+            summary=f"{ranks_named(ranks)} of {_title(communicator)}: errors, according to NCCL's "
+            "RAS",
             evidence=tuple(
                 f"{_where(each)}: initialization {each['status']['init_state']}, asynchronous "
                 f"error {each['status']['async_error']}"
                 + (", aborted" if each["status"]["abort_flag"] else "")
                 for each in wrong[:8]
             ),
-            remedy="look at the logs of these ranks with NCCL_DEBUG=WARN: numbers are ncclResult_t",
+            remedy="check these ranks' logs with NCCL_DEBUG=WARN; numbers are ncclResult_t values",
         )
 
 
@@ -203,9 +208,8 @@ def _behind(communicator: Mapping[str, Any]) -> Iterator[TraceFinding]:
         ),
         evidence=(*(text for rank in ranks[:8] for text in lags[rank]), *where[:8]),
         remedy=(
-            "ask NCCL's RAS again after some seconds: of a job that runs, counts differ by what is "
-            "under way; if they are the same, look at the stack (py-spy dump) of "
-            f"{ranks_named(ranks)}"
+            "query NCCL's RAS again after some seconds: in a running job the counts change; "
+            f"if they do not, check the stack (py-spy dump) of {ranks_named(ranks)}"
         ),
         confidence="medium",
     )

@@ -45,8 +45,8 @@ def _long_cycle(evidence: TraceEvidence) -> Iterator[TraceFinding]:
         kind="long-cycle",
         ranks=(),
         cost=cost,
-        summary="tensors that all ranks have announced wait for the cycle of "
-        f"{rules.cycle_time_ms:g} ms",
+        summary=f"tensors wait for the cycle of {rules.cycle_time_ms:g} ms after all ranks "
+        "announced them",
         evidence=(
             f"a tensor waits {response_ms.quantile(0.9):.2f} ms for its response (90th percentile) "
             "after the last rank announced it",
@@ -87,8 +87,8 @@ def _cold_cache(evidence: TraceEvidence) -> Iterator[TraceFinding]:
         evidence=(
             f"{counted(names, 'name')} in {len(evidence.busy):,} steps; {again:.0f} % of "
             f"announcements repeat",
-            f"the rank that has its responses last waits {per_step.mean():.2f} ms per step for "
-            "nothing else",
+            f"the rank that gets its responses last waits {per_step.mean():.2f} ms per step for "
+            "responses only",
             *_processor_evidence(lacks),
         ),
         remedy=remedy,
@@ -110,20 +110,18 @@ def cache_remedy(setting: Mapping[str, Any], names: Sequence[str], again: float)
     if by_torch:  # these are called otherwise in the timeline, by names that repeat sooner
         room = max(room, _NAMES_OF_TORCH)
     if not setting.get("cache_enabled", True):
-        text = (
-            f"switch the response cache, which is off, on with --cache-capacity {max(room, 1024)}"
-        )
+        text = f"enable the response cache with --cache-capacity {max(room, 1024)} (it is disabled)"
         return text, "cache_enabled"
     if capacity < room and (by_torch or again >= FEW_HITS_PERCENT):
         return f"--cache-capacity {room} instead of {capacity}", "cache_capacity"
     if by_torch:
         return (
-            "record later steps: after some hundred operations of a group of torch.distributed "
-            "the cache knows their names"
+            "record later steps: the cache fills during the first hundreds of operations of a "
+            "torch.distributed group"
         ), ""
     if again >= FEW_HITS_PERCENT:
-        return "give a tensor the same shape in every step, then the cache knows it", ""
-    return "give a tensor the same name in every step, then the cache knows it", ""
+        return "give each tensor the same shape in every step, so that the cache can be used", ""
+    return "give each tensor the same name in every step, so that the cache can be used", ""
 
 
 def _processors_taken_ms(
@@ -146,7 +144,7 @@ def _processor_evidence(lacks: NDArray[np.float64]) -> list[str]:
     if not lacks.any():
         return []
     return [
-        "announcing in full keeps processors busy, for which scripts wait "
+        "announcing in full also takes processor time, which delays scripts by "
         f"{lacks.mean():.2f} ms per step"
     ]
 
@@ -169,9 +167,9 @@ def _different_order(evidence: TraceEvidence) -> Iterator[TraceFinding]:
         kind="different-order",
         ranks=named,
         cost=cost,
-        summary=f"{who} tensors in another order, so each waits for the rank that comes to it last",
+        summary=f"{who} tensors in a different order, so each waits for the last rank",
         evidence=(
-            f"rank correlation of the orders {worst:.2f} (1: the same)",
+            f"rank correlation of the orders: {worst:.2f} (1: the same order)",
             f"replayed in the order of rank {evidence.job.ranks[0]}, the same steps end "
             f"{cost.mean:.2f} ms earlier",
         ),

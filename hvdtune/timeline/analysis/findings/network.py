@@ -100,13 +100,13 @@ def _slow_link(evidence: TraceEvidence) -> Iterator[TraceFinding]:
         kind="slow-link",
         ranks=(rank,),
         cost=cost,
-        summary=f"the link of rank {rank} ({host}) is slow: the others wait for its part only",
+        summary=f"the link of rank {rank} ({host}) is slow: the others wait only for its part",
         evidence=(
-            f"the other ranks wait {waits[:, named].mean():.2f} ms per step (mean) with only rank "
-            f"{rank}'s part of an exchange missing",
-            f"for any other rank {float(usual.mean(axis=0).max()):.2f} ms at most",
+            f"the other ranks wait {waits[:, named].mean():.2f} ms per step (mean) only for rank "
+            f"{rank}'s part of an exchange",
+            f"they wait at most {float(usual.mean(axis=0).max()):.2f} ms for any other rank",
         ),
-        remedy=f"look at the network of {host}: speed, duplex, errors, who else uses it",
+        remedy=f"check the network of {host}: speed, duplex, errors, other traffic",
         confidence="medium",
     )
 
@@ -146,10 +146,11 @@ def _flat(evidence: TraceEvidence) -> Iterator[TraceFinding]:
         cost=cost,
         summary=f"{per_host} ranks of each host send the same bytes between hosts",
         evidence=(
-            f"{100 * share:.0f} % of the time in buckets is exchanges between hosts",
-            f"reduced within hosts first, {crossing:.1f} times fewer bytes cross a host's link",
+            f"{100 * share:.0f} % of the time in buckets is spent on exchanges between hosts",
+            f"reducing within hosts first sends {crossing:.1f} times fewer bytes over a host's "
+            "link",
         ),
-        remedy="let ranks of a host add up first, and one of them send: --hierarchical-allreduce",
+        remedy="reduce within each host first, then between hosts: --hierarchical-allreduce",
         knob="hierarchical_allreduce",
         confidence="medium",
     )
@@ -185,9 +186,9 @@ def _streams(evidence: TraceEvidence) -> Iterator[TraceFinding]:
         summary=f"with HVDTUNE_CHANNELS={channels}, links carry {rate:.2f} of {limit:g} Gbit/s",
         evidence=(
             "all ranks' exchanges are about equally slow, so no single link is at fault",
-            f"links could carry {limit:g} Gbit/s, as --link-gbps says",
+            f"the links' limit is {limit:g} Gbit/s (--link-gbps)",
         ),
-        remedy=f"HVDTUNE_CHANNELS={other}, which hvdtune run --mode restart can tune",
+        remedy=f"set HVDTUNE_CHANNELS={other}, or tune it with hvdtune run --mode restart",
         knob="channels",
         confidence="low",
     )
@@ -203,13 +204,13 @@ def _bound_by_network(evidence: TraceEvidence, cost: StepCost, lost_ms: float) -
         cost=cost,
         summary=f"steps wait for bytes between hosts, which travel at {rate:.2f} Gbit/s",
         evidence=(
-            f"{cost.mean:.2f} ms per step are due to the bytes of exchanges that nothing hides, "
+            f"{cost.mean:.2f} ms per step are due to the bytes of exposed exchanges "
             f"between {hosts}",
-            "no rank's link stands out; --link-gbps would tell whether links carry what they could",
+            "no single link is slow; pass --link-gbps to compare the rate with the links' limit",
             *(
                 [
-                    f"ranks also lack {lost_ms:.2f} ms of processor time per step, for which "
-                    "exchanges wait, too"
+                    f"ranks also lack {lost_ms:.2f} ms of processor time per step, which delays "
+                    "exchanges, too"
                 ]
                 * (lost_ms > 0)
             ),

@@ -29,7 +29,7 @@ _CLEARLY_LATE = 0.1  # of a step: by so much nobody is last by chance, in turn, 
 # Of the processor time that a rank lacks: what it costs beyond (cold caches, a slower clock, what
 # the host of a virtual machine takes) is recorded nowhere, and may fall on one rank.
 UNRECORDED = 0.25
-_BUT_OF_MORE_WORK = ", but for what a rank lacks of a processor because it computes for longer"
+_BUT_OF_MORE_WORK = ", except processor time that a rank lacks because it computes longer"
 # Of the cost of a finding about ranks: where the others wait for them for less, it is not so.
 _SEEN_WAITS = 0.25
 PAUSE_OF_STEP = 0.25  # busy time this far above the median is a pause, not noise
@@ -59,14 +59,14 @@ _PARTS = (
         "gc_ms",
         "gc-pauses",
         "collects garbage",
-        "call gc.freeze() after set-up and gc.disable(), or let all ranks collect in the same step",
+        "call gc.freeze() after set-up and gc.disable(), or collect on all ranks in the same step",
         may_be_rare=True,
     ),
     _BusyPart(
         "checkpoint_ms",
         "checkpoint-pauses",
         "writes checkpoints",
-        "write checkpoints in a thread from a copy, to a faster disk, or less often",
+        "write checkpoints from a copy in a thread, to a faster disk, or less often",
         may_be_rare=True,
     ),
     _BusyPart(
@@ -74,7 +74,7 @@ _PARTS = (
         "oversubscribed",
         "is ready to run but has no processor",
         "run fewer ranks or threads on the host (OMP_NUM_THREADS, DataLoader workers), or stop "
-        "what else runs there",
+        "other programs there",
         everybodys_percent=10.0,
     ),
 )
@@ -189,26 +189,27 @@ def _named_part(
     ]
     if pauses and np.count_nonzero(long):
         evidence_text[-1] = (
-            f"{np.count_nonzero(long):,} of {len(busy):,} steps are longer by it, "
-            f"{long[long > 0].mean():.1f} ms each; since they are few, the interval is wide"
+            f"it adds {long[long > 0].mean():.1f} ms to {np.count_nonzero(long):,} of "
+            f"{len(busy):,} steps; the interval is wide because few steps are affected"
         )
     if part.kind == "oversubscribed" and _of_extra_work(evidence).any():
         recorded = evidence.part(part.column).mean(axis=0)
         evidence_text.append(
-            f"recorded are {_per_rank(recorded, ranks)} ms per step; what a rank lacks because it "
-            "computes for longer than the others is counted with its computing"
+            f"recorded: {_per_rank(recorded, ranks)} ms per step; the share due to longer "
+            "computing is counted as computing"
         )
     if waited.any():
         evidence_text.append(
-            "communication would take about "
-            f"{waited.mean():.2f} ms less, too, if the runtime's threads lack a processor as often "
-            "as the scripts"
+            f"estimate: communication takes {waited.mean():.2f} ms longer if the runtime's "
+            "threads lack a processor as often as the scripts"
         )
     # What communication lacks is not recorded but concluded.
     confidence: Confidence = "medium" if waited.mean() > gone.mean() else "high"
     if evidence.is_of_streams:
         confidence = "low"
-        evidence_text.append("where the script is ahead of its GPU, less of it is lost, or nothing")
+        evidence_text.append(
+            "if the script runs ahead of the GPU, some or all of this time is hidden"
+        )
     yield TraceFinding(
         kind=part.kind,
         ranks=named,
@@ -298,16 +299,16 @@ def _slow_rank(
     if late.max() < lacks_ms:
         confidence = "medium" if confidence == "high" else confidence
         crowded = [
-            f"ranks also lack up to {lacks_ms:.2f} ms of processor time per step, which costs more "
-            "than is recorded, and not all ranks alike"
+            f"ranks also lack up to {lacks_ms:.2f} ms of processor time per step, which can delay "
+            "one rank by more than is recorded"
         ]
     yield TraceFinding(
         kind=kind,
         ranks=(rank,),
         cost=cost,
-        summary=f"rank {rank} {why} and the others wait for it",
+        summary=f"rank {rank} {why}, and the others wait for it",
         evidence=(
-            f"the rest of busy time: {_per_rank(np.median(busy, axis=0), ranks)} ms (median), "
+            f"remaining busy time: {_per_rank(np.median(busy, axis=0), ranks)} ms (median), "
             "without input, garbage collection, checkpoints and lost processor time"
             + (_BUT_OF_MORE_WORK if _lacks_for_it(evidence, rank) else ""),
             f"it is last in {_is_last_percent(evidence.busy.to_numpy(), index):.0f} % of "
@@ -378,9 +379,9 @@ def _in_turn(
         kind=kind,
         ranks=tuple(ranks[each] for each in chosen),
         cost=cost_of(saved(in_all, of_each), evidence.step_ms),
-        summary=f"in turn, {' or '.join(named)} {why} and the others wait for it",
+        summary=f"in turn, {' or '.join(named)} {why}, and the others wait for it",
         evidence=(
-            f"last of all ranks is {', '.join(often)} of {len(busy):,} steps, by "
+            f"the last rank is {', '.join(often)} of {len(busy):,} steps, by "
             f"{np.median(excess[np.isin(last, chosen)]):.2f} ms (median)",
             *_processor_evidence(evidence, ranks),
         ),
@@ -395,8 +396,8 @@ def _in_turn(
 
 _REMEDIES = {
     "slow-compute": "give rank {rank} less work per step (batch, sequence length), or check the "
-    "clock, temperature and neighbours of its processor or device{host}",
-    "slow-elsewhere": "see what the script of rank {rank}{host} waits for between collectives "
+    "clock, the temperature and other users of its processor or device{host}",
+    "slow-elsewhere": "find what the script of rank {rank}{host} waits for between collectives "
     "(input, a lock, a device): py-spy dump, hvd.span(...) around the suspects, or torch.profiler "
     "for its GPU",
 }
@@ -408,13 +409,13 @@ def _what_they_do(
     """What ranks do more of in the steps in which they are the last than in the others."""
     ran, off = evidence.part("ran_ms"), evidence.part("off_processor_ms")
     if not ran.any():
-        return "slow-compute", "takes longer for its busy part of a step"
+        return "slow-compute", "is busy longer in each step"
     more_ran, more_off = (
         float(np.mean([_more_when_last(part[:, rank], last == rank) for rank in chosen]))
         for part in (ran, off)
     )
     if more_off > more_ran:
-        return "slow-elsewhere", f"is {OFF_PROCESSOR} for longer"
+        return "slow-elsewhere", f"is {OFF_PROCESSOR} longer"
     return "slow-compute", "computes longer"
 
 
@@ -434,11 +435,11 @@ def _what_it_does(
         idle = evidence.part("gpu_idle_ms")
         more_idle = float(np.median(idle[:, index]) - np.median(np.delete(idle, index, axis=1)))
         if more_idle > 0.5 * excess_ms:
-            return "slow-elsewhere", "medium", "leaves its GPU idle for longer"
-        return "slow-compute", "low", "takes longer for its busy part of a step"
+            return "slow-elsewhere", "medium", "leaves its GPU idle longer"
+        return "slow-compute", "low", "is busy longer in each step"
     more_off = float(np.median(off[:, index]) - np.median(np.delete(off, index, axis=1)))
     if more_off > 0.5 * excess_ms:
-        return "slow-elsewhere", "high", f"is {OFF_PROCESSOR} for longer"
+        return "slow-elsewhere", "high", f"is {OFF_PROCESSOR} longer"
     return "slow-compute", "high", "computes longer"
 
 
@@ -450,7 +451,7 @@ def _processor_evidence(evidence: TraceEvidence, ranks: list[int]) -> list[str]:
     if not ran.any():
         return [
             "processor times were not recorded, so it may also wait for input, a device, or a "
-            "processor that others use"
+            "busy processor"
         ]
     return [f"on a processor: {_per_rank(ran.mean(axis=0), ranks)} ms per step"]
 
@@ -480,9 +481,9 @@ def _pauses(evidence: TraceEvidence, busy: Floats, ranks: list[int]) -> Iterator
         f"{excess[excess > 0].mean():.1f} ms each",
         evidence=(
             f"every {np.median(apart):.0f} steps" if regular else "at irregular intervals",
-            "no span in the trace says what it does in those steps",
+            "no span in the trace covers these pauses",
         ),
-        remedy="put hvd.span(...) around validation, checkpoints and logging to see which it is",
+        remedy="put hvd.span(...) around validation, checkpoints and logging to find the cause",
         confidence="medium",
     )
 
@@ -501,12 +502,12 @@ def _cost_in_all(evidence: TraceEvidence, found: TraceFinding, costs: Mapping[in
     each = " and ".join(
         f"rank {rank} costs the others {costs[rank]:.2f} ms" for rank in found.ranks
     )
-    counts = "only what it names"
+    counts = "only the time it names"
     if len(found.ranks) == 1 and found.cost.mean > costs[found.ranks[0]]:
-        counts = "by how much that makes it busy longer; the others are recorded to wait for less"
+        counts = "how much longer it is busy, although the recorded waits of the others are shorter"
     if found.kind == "slow-compute" and _lacks_for_it(evidence, found.ranks[0]):
-        counts = "what is so in a typical step, with the processor time that the rank lacks for it"
-    return f"in all, {each} per step (cost of a rank); the finding counts {counts}"
+        counts = "its typical step, including the processor time that the rank lacks for it"
+    return f"in total, {each} per step (cost of a rank); the finding counts {counts}"
 
 
 def _lacks_for_it(evidence: TraceEvidence, rank: int) -> bool:

@@ -94,7 +94,7 @@ class StepShares:
         over = ", the mean of all ranks" if of_ranks else ""
         return (
             f"{title} takes {ms:.2f} ms of a step ({self._percent(ms):.0f} %{over}), "
-            "and no finding is about it"
+            "and no finding explains it"
         )
 
     def _percent(self, ms: float) -> float:

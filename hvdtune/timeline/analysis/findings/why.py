@@ -52,9 +52,8 @@ RULES: tuple[Callable[[TraceEvidence], Iterator[TraceFinding]], ...] = (
     network.find,
 )
 _LOOK_INSIDE = (
-    "see on the timeline what it does before, in the recording of torch.profiler: what its threads "
-    "do not draw there, they sleep or wait; hvdtune's own timeline beside it tells computing from "
-    "input and from waiting"
+    "look at the rank's threads before the collective in torch.profiler's recording: gaps are "
+    "sleep or waits; record hvdtune's timeline next to it to separate computing, input and waiting"
 )
 
 
@@ -62,9 +61,9 @@ def _in_a_clause(text: str) -> str:
     return text[:1].lower() + text[1:].rstrip(".")
 
 
-_NO_COLLECTIVES = "there are no collectives"
+_NO_COLLECTIVES = "the trace has no collectives"
 Verdict = Literal["found", "nothing", "unexplained", "incomplete"]
-_ONLY_ARRIVALS = "when ranks announced is recorded, and what a step is made of is not"
+_ONLY_ARRIVALS = "the trace records announcements, but not the parts of a step"
 
 
 @dataclass(frozen=True)
@@ -158,7 +157,7 @@ def _answer(trace: Trace, job: JobMetadata, steps: pd.DataFrame | None) -> Answe
     evidence = TraceEvidence.of(trace, job, steps)
     if len(evidence.busy) < MIN_STEPS:
         shared = counted(len(evidence.busy), "step")
-        text = f"all ranks share only {shared}, and {MIN_STEPS} are needed"
+        text = f"all ranks share only {shared}; at least {MIN_STEPS} are needed"
         return Answer("incomplete", missing=(text,), ranks=job.ranks)
     found = [finding for rule in RULES for finding in rule(evidence) if finding.cost.matters]
     found = _without_overlaps(found)
@@ -175,7 +174,7 @@ def _answer(trace: Trace, job: JobMetadata, steps: pd.DataFrame | None) -> Answe
         found = kept
     if len(evidence.busy) < FEW_STEPS:
         found = [_less_sure(finding) for finding in found]
-        notes.insert(0, f"{len(evidence.busy)} steps are few: what is seldom may be missing")
+        notes.insert(0, _few(len(evidence.busy)))
     answer = _of_steps(trace, evidence, found, notes)
     return replace(answer, steps=len(evidence.busy))
 
@@ -204,6 +203,10 @@ def _of_steps(
     return replace(answer, verdict="unexplained", unexplained=shares.sentence())
 
 
+def _few(steps: int) -> str:
+    return f"only {counted(steps, 'step')} were recorded; rare problems may be missed"
+
+
 def _less_sure(finding: TraceFinding) -> TraceFinding:
     return replace(finding, confidence="medium") if finding.confidence == "high" else finding
 
@@ -225,17 +228,17 @@ def _without_collectives(trace: Trace, job: JobMetadata) -> Answer | None:
         own = replace(evidence, steps=evidence.steps.assign(blocked_ms=0.0))
         found += (row for row in slow_ranks.find(own) if row.cost.matters)
     if evidence.sees_gpus:
-        looked_at.append("what GPUs do")
+        looked_at.append("GPU activity")
         found += idle_gpus.find(trace, evidence, found)
     if not looked_at:
         return None
     found.sort(key=lambda finding: -finding.cost.mean)
-    notes = [f"no collectives are recorded, so only {_listed(looked_at)} was looked at"]
+    notes = [f"no collectives are recorded, so only {_listed(looked_at)} was checked"]
     if not is_recorded(trace, "waits"):
-        notes.append("how long it waits for other ranks, if there are any, is not known")
+        notes.append("any time spent waiting for other ranks is unknown")
     if steps < FEW_STEPS:
         found = [_less_sure(finding) for finding in found]
-        notes.insert(0, f"{steps} steps are few: what is seldom may be missing")
+        notes.insert(0, _few(steps))
     return _of_steps(trace, evidence, found, notes)
 
 
@@ -248,7 +251,7 @@ def _told_of_scripts(trace: Trace, evidence: TraceEvidence) -> list[str]:
     if is_recorded(trace, "pauses"):
         told.append("collecting garbage and writing checkpoints")
     if evidence.steps["ran_ms"].notna().any():
-        told.append("the lack of processors")
+        told.append("lack of processors")
     return told
 
 
@@ -275,11 +278,14 @@ def _of_inspector(trace: Trace, job: JobMetadata) -> Answer:
     table = nccl_reports.durations(trace)
     if len(table) < FEW_STEPS:
         shared = f"{counted(len(table), 'collective')} of several ranks"
-        text = f"its logs tell of {shared}, and {FEW_STEPS} are needed: give the logs of all ranks"
+        text = (
+            f"its logs contain {shared}; at least {FEW_STEPS} are needed: pass the logs of all "
+            "ranks"
+        )
         return Answer("incomplete", missing=(text,), ranks=job.ranks)
     found = nccl_reports.late(table)
-    whole = f"NCCL's Inspector told of {counted(len(table), 'collective')} of several ranks"
-    return _of_nccl(found, whole if found else f"{whole}: no rank is mostly last", job.ranks)
+    whole = f"NCCL's Inspector recorded {counted(len(table), 'collective')} of several ranks"
+    return _of_nccl(found, whole if found else f"{whole}: no rank is usually last", job.ranks)
 
 
 def _of_nccl(found: Sequence[TraceFinding], scope: str, ranks: tuple[int, ...]) -> Answer:
@@ -313,8 +319,8 @@ def _of_arrivals(arrivals: Arrivals, trace: Trace, job: JobMetadata) -> Answer:
         unexplained="" if found else f"no rank is late; {_ONLY_ARRIVALS}",
         notes=(
             *looked.notes,
-            "the trace says when ranks announced tensors and not what they did before, so nothing "
-            "but who was late was looked at",
+            "the trace records only when ranks announced tensors, so only late ranks were looked "
+            "for",
         ),
     )
 
@@ -322,31 +328,31 @@ def _of_arrivals(arrivals: Arrivals, trace: Trace, job: JobMetadata) -> Answer:
 def _missing(trace: Trace, job: JobMetadata) -> Iterator[str]:
     events = trace.events
     if events.empty:
-        none = f"no step and no collective is among its slices ({trace.slice_count:,})"
+        none = f"no steps or collectives in its {counted(trace.slice_count, 'slice')}"
         yield from (job.gaps or (none,)) if trace.slice_count else ("the trace holds no slices",)
         return
     yield from job.gaps
     if job.missing_ranks:
         named = _named(job.first_missing(_MOST_NAMED), job.missing_ranks)
-        yield f"there are no events of {named}, so nobody can tell who waits for whom"
+        yield f"events of {named} are missing, so waits between ranks are unknown"
     kinds = events["kind"]
     with_steps = set(events.loc[kinds == "STEP", "rank"].unique().tolist())
     if not with_steps:
         yield "no steps are marked: train with DistributedOptimizer, or call hvd.mark_step()"
     elif without := sorted({*job.ranks} - with_steps):
         named = _named(without[:_MOST_NAMED], len(without))
-        yield f"there are no steps of {named}, so nobody can tell who waits for whom"
+        yield f"steps of {named} are missing, so waits between ranks are unknown"
     steps = events.loc[kinds == "STEP", ["rank", "seq"]]
     for rank, step in steps[steps.duplicated()].head(1).to_numpy().tolist():
-        yield f"rank {rank} has step {step} twice, so its steps cannot be told apart"
+        yield f"rank {rank} has step {step} twice, so its steps are ambiguous"
     if not kinds.isin(COLLECTIVES).any():
         yield _says_no_collectives(trace)
     elif len(job.ranks) > 1 and events.loc[kinds == "NEGOTIATE", "rank"].nunique() < len(job.ranks):
-        yield "not every rank's announcements are in the trace, so nobody can tell who was late"
+        yield "some ranks' announcements are missing, so late ranks cannot be found"
     if unseen := _unseen_streams(trace):
         yield unseen
     if job.dropped > MANY_DROPPED * len(events):
-        yield f"of the records {job.dropped:,} were dropped, so that {len(events):,} are left"
+        yield f"{job.dropped:,} records were dropped; {len(events):,} are left"
 
 
 def _says_no_collectives(trace: Trace) -> str:
@@ -372,24 +378,27 @@ def _unseen_streams(trace: Trace) -> str:
     if not unseen:
         return ""
     which = f"rank {unseen[0]}" if len(unseen) == 1 else f"{len(unseen)} ranks"
-    return f"what the GPU's stream of {which} waits for is not in the trace"
+    return f"the trace does not record the waits of the GPU stream of {which}"
 
 
 def _notes(trace: Trace, job: JobMetadata, evidence: TraceEvidence) -> Iterator[str]:
     if job.size == 1:
-        yield "a single rank has nobody to wait for"
+        yield "a single rank never waits for other ranks"
     if job.settings > 1:
         yield (
-            f"{job.settings} settings were in force ({job.changes} changes); costs are means over "
+            f"{job.settings} settings were in use ({job.changes} changes); costs are means over "
             "all of them"
         )
     doubt = max(job.clock_doubt_us.values(), default=0.0)
     if doubt > 0:
-        yield f"clocks of hosts agree to {doubt:.1f} us (the largest residual of their alignment)"
+        yield (
+            f"clocks of hosts agree to within {doubt:.1f} us (the largest residual of their "
+            "alignment)"
+        )
     if not job.setting:
-        yield "the setting is not in the trace, so knobs were not looked at"
+        yield "the setting is not in the trace, so knobs were not checked"
     if not evidence.sees_gpus and not trace.events["kind"].isin(WAITS).any():
-        yield "when the script waited is not recorded; it was inferred from announcements"
+        yield "the script's waits are not recorded; they were inferred from announcements"
     if note := breakdown.note_of_unseen_gpus(trace.events, evidence.steps):
         yield note
 
@@ -406,10 +415,7 @@ _EXPLAINS = (
 )
 
 
-_CROWDED = (
-    "ranks lack so much processor time that what costs less than {:.2f} ms per step cannot be told "
-    "from it"
-)
+_CROWDED = "CPU contention hides any cost below {:.2f} ms per step"
 # What scripts say that they do is known, however crowded the host is.
 _SAID = {"oversubscribed", "gc-pauses", "checkpoint-pauses"}
 # So is the setting, and what scripts announce and when, though what these cost is not sure.

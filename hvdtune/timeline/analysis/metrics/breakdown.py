@@ -66,7 +66,7 @@ _WORDS = {
     "no_processor_ms": "without a processor",
     "gpu_idle_ms": "with an idle GPU",
 }
-UNTOLD = "computing or what is not recorded"
+UNTOLD = "computing or unrecorded activity"
 OFF_PROCESSOR = "off the processor (asleep, or waiting for a device)"
 _LEAST_OFF_PERCENT = 0.5
 # Parts of the time in which the script waits for communication: what it waits for
@@ -144,7 +144,7 @@ def sentence(table: pd.DataFrame) -> str:
     if "waited" in whole:
         shares.append(_share_of_waits(waits, whole["waited"]))
     steps, ranks = (table[key].nunique() for key in ("step", "rank"))
-    parts = ", ".join(shares) or "what it is made of is not known"
+    parts = ", ".join(shares) or "its parts are unknown"
     return (
         f"A step takes {total / len(table):.2f} ms, the mean of {counted(steps, 'step')} on "
         f"{counted(ranks, 'rank')}: {parts}."
@@ -155,7 +155,7 @@ def _share_of_waits(percent: Mapping[str, float], waited: int) -> str:
     whole = _in_whole_percent(percent, waited)
     each = [f"{whole[part]} % for {word}" for part, word in _WAITED_FOR.items() if part in whole]
     if "rest" in percent:
-        each.append("the rest for what is not known" if each else "for what is not known")
+        each.append("the rest for unknown reasons" if each else "for unknown reasons")
     return f"{waited} % waiting for communication ({', '.join(each)})"
 
 
@@ -198,21 +198,21 @@ def sentence_of_busy_time(table: pd.DataFrame) -> str:
         return ""
     if table["ran_ms"].isna().any():
         return (
-            "How long the script's thread is on a processor is not recorded, so busy time may be "
-            "computing as well as waiting for a device or for something else."
+            "Processor time of the script's thread is not recorded, so busy time may be computing "
+            "or any wait, such as for a device."
         )
     parts = {"off_processor_ms": OFF_PROCESSOR, "no_processor_ms": _WORDS["no_processor_ms"]}
     means = {word: float(table[part].mean()) for part, word in parts.items()}
     least = _LEAST_OFF_PERCENT / 100 * float(table["step_ms"].mean())
-    told = [f"{mean:.2f} ms {word}" for word, mean in means.items() if mean >= least]
-    if not told:
+    parts_of_it = [f"{mean:.2f} ms {word}" for word, mean in means.items() if mean >= least]
+    if not parts_of_it:
         return ""
     busy = float((table["step_ms"] - table["blocked_ms"]).mean())
     over = "mean of all ranks" if table["rank"].nunique() > 1 else "mean"
     return (
-        f"Of the {busy:.2f} ms per step that a rank is busy ({over}) it is "
-        f"{' and '.join(told)}. When in a step is not recorded, so the lanes of busy time do not "
-        "tell it from computing."
+        f"A rank is busy for {busy:.2f} ms per step ({over}), including "
+        f"{' and '.join(parts_of_it)}. "
+        "The time within the step is not recorded, so the lanes show it as computing."
     )
 
 
@@ -244,8 +244,8 @@ def note_of_unseen_gpus(events: pd.DataFrame, steps: pd.DataFrame) -> str:
     if not is_only_of_streams(events, steps):
         return ""
     return (
-        "what GPUs compute is not recorded, so the time in which a GPU is idle counts as busy, "
-        "but for its waits for buckets; recordings of torch.profiler beside it would tell"
+        "GPU kernels are not recorded, so idle GPU time counts as busy, except waits for buckets; "
+        "also record with torch.profiler to separate it"
     )
 
 

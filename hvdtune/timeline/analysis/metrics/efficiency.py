@@ -12,11 +12,11 @@ from hvdtune.timeline.analysis.metrics import stragglers
 
 TITLE = "Efficiency"
 FACTORS = {
-    "parallel efficiency": "the share of their time in which ranks do not wait for communication",
-    "load balance": "the mean busy time of ranks, of that of the busiest rank",
-    "serialisation": "the busy time of the busiest rank, of what a step would take if bytes moved "
-    "in no time; ranks that are late in turn make it low",
-    "transfer": "what a step would take if bytes moved in no time, of what it takes",
+    "parallel efficiency": "share of time in which ranks do not wait for communication",
+    "load balance": "mean busy time of the ranks, relative to the busiest rank",
+    "serialisation": "busy time of the busiest rank, relative to a step with instant "
+    "transfers; low if different ranks are late in different steps",
+    "transfer": "duration of a step with instant transfers, relative to its real duration",
 }
 
 
@@ -46,7 +46,7 @@ def table(breakdown: pd.DataFrame) -> pd.DataFrame:
 def sentence(table: pd.DataFrame) -> str:
     """The whole, and the factor that takes most."""
     if table.empty:
-        return "There are no steps of several ranks that say how long these wait for another."
+        return "The trace has no steps of several ranks with recorded waits."
     whole, parts = table.iloc[0], table.iloc[1:]
     worst = parts.sort_values("percent").iloc[0]
     return (

@@ -52,8 +52,8 @@ def sentence(table: pd.DataFrame, threshold_bytes: int | None = None) -> str:
     most = table.sort_values("buckets").iloc[-1]
     if not most["reason"]:
         return (
-            f"{counted(table['buckets'].sum(), 'bucket')}; why they were closed, and with which "
-            "tensors, is not recorded."
+            f"{counted(table['buckets'].sum(), 'bucket')}; the reasons for closing them and their "
+            "tensors are not recorded."
         )
     why = REASONS.get(most["reason"], most["reason"])
     share = 100 * most["buckets"] / table["buckets"].sum()

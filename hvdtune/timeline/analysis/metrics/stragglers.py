@@ -53,9 +53,9 @@ _IT = {
     "checkpoints": "writes checkpoints",
     "no processor": "has no processor to run on",
     "an idle GPU": "leaves its GPU idle",
-    "off the processor": f"is {OFF_PROCESSOR} for longer",
+    "off the processor": f"is {OFF_PROCESSOR} longer",
     "computing": "computes longer",
-    UNTOLD: "is busy longer, with computing or what is not recorded",
+    UNTOLD: "is busy longer, with computing or unrecorded activity",
 }
 
 
@@ -115,25 +115,26 @@ def table(breakdown: pd.DataFrame, *, of_streams: bool = False) -> pd.DataFrame:
 def sentence(table: pd.DataFrame) -> str:
     """The rank that costs most."""
     if table.empty:
-        return "How long ranks are busy is not known."
+        return "The ranks' busy time is not known."
     if table["cost_ms_per_step"].isna().any():
         if len(table) < 2:
-            return "One rank alone of the job is in this trace, so ranks cannot be compared."
+            return "The trace has only one rank of the job, so ranks cannot be compared."
         last = table.iloc[int(table["late_percent"].to_numpy().argmax())]
         return (
             f"Of the ranks in this trace rank {last['rank']} is busy longest in "
-            f"{last['late_percent']:.0f} % of steps. What a rank costs the others is not known, "
-            "since not all of them are in the trace."
+            f"{last['late_percent']:.0f} % of steps. The cost of a rank is not known, "
+            "because some ranks are missing from the trace."
         )
     if len(table) < 2:
-        return "A single rank waits for no other."
+        return "A single rank never waits for other ranks."
     worst = table.iloc[0]
     if not worst["reason"]:
-        return "No rank costs the others time that this trace records."
+        return "No rank delays the others, according to this trace."
     return (
-        f"Rank {worst['rank']} is the last in {worst['late_percent']:.0f} % of steps; all steps "
-        f"would be {worst['cost_ms_per_step']:.2f} ms shorter (mean) were it busy no longer than "
-        f"the next rank: {worst['excess_ms']:.2f} ms of that because it {_IT[worst['reason']]}."
+        f"Rank {worst['rank']} is last in {worst['late_percent']:.0f} % of steps; all steps "
+        f"would be {worst['cost_ms_per_step']:.2f} ms shorter (mean) if it were busy no longer "
+        f"than the next rank: {worst['excess_ms']:.2f} ms of that because it "
+        f"{_IT[worst['reason']]}."
     )
 
 

@@ -17,7 +17,7 @@ from hvdtune.timeline.model.trace import Trace
 
 TITLE = "Tensors"
 UNNAMED = (
-    "This trace does not say which tensors its collectives are about: a row is all collectives of "
+    "This trace does not record the tensors of its collectives: each row is all collectives of "
     "one kind."
 )
 
@@ -68,7 +68,7 @@ def meaning(name: str) -> str:
             "packed."
         )
     if _OWN.fullmatch(name):
-        return f"{name} is hvdtune's own: with it ranks tell each other which gradients are sparse."
+        return f"{name} is hvdtune's own: ranks use it to exchange which gradients are sparse."
     return ""
 
 

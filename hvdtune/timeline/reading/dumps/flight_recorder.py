@@ -81,12 +81,12 @@ def parse(path: Path, file: Readable, report: DamageReport) -> ParsedFile:
     """
     data = read_at_most(file, MAX_BYTES + 1)
     if len(data) > MAX_BYTES:
-        text = f"{path}: a dump has at most {MAX_BYTES >> 20} MiB, and this is more"
+        text = f"{path}: larger than {MAX_BYTES >> 20} MiB, the maximum for a dump"
         raise NoTraceError(text, str(path), MAX_BYTES)
     dump = _unpickled(path, data, report) if is_pickle(data) else _decoded(data, report)
     entries = dump.get("entries", [])
     if not isinstance(entries, list) or not ({"entries", "pg_config", "pg_status"} & {*dump}):
-        raise NoTraceError(f"{path}: this is no dump of the Flight Recorder", str(path), 0)
+        raise NoTraceError(f"{path}: not a Flight Recorder dump", str(path), 0)
     shared = _Shared()
     # The same entry again is damage: no collective was called twice.
     known = [_entry(each, shared) for each in {id(each): each for each in entries}.values()]
@@ -108,7 +108,7 @@ def _unpickled(path: Path, data: bytes, report: DamageReport) -> dict[str, Any]:
     try:
         found = plain_pickle.read(data)
     except plain_pickle.NotPlainError as error:
-        text = f"{path}: {error}; of pickles only plain dumps of the Flight Recorder are read"
+        text = f"{path}: {error}; only pickles of Flight Recorder dumps are read"
         raise NoTraceError(text, str(path), error.offset) from error
     if found.damage:
         text = f"the pickle is damaged or cut off at byte {found.offset} ({found.damage})"
@@ -116,7 +116,7 @@ def _unpickled(path: Path, data: bytes, report: DamageReport) -> dict[str, Any]:
         if not isinstance(found.value, dict):
             raise TraceFormatError(f"{path}: {text}", str(path), found.offset)
     if not isinstance(found.value, dict):
-        raise NoTraceError(f"{path}: this is no dump of the Flight Recorder", str(path), 0)
+        raise NoTraceError(f"{path}: not a Flight Recorder dump", str(path), 0)
     return found.value
 
 
@@ -282,8 +282,7 @@ def _parsed(said: dict[str, Any], report: DamageReport) -> ParsedFile:
         title = f"group {name} {group.get('description', '')}".rstrip()
         rows.tracks.threads.setdefault(KEY, {})[name] = title
     report.problem(
-        "it was read by the format that PyTorch's source says; no dump of a real job has been "
-        "tried with this reader"
+        "experimental: this reader follows PyTorch's source and has not been tested on a real dump"
     )
     return rows.parsed({KEY: said})
 

@@ -17,8 +17,8 @@ _START: Final = re.compile(rb'\s*\{\s*"header"\s*:\s*\{')
 _OWN: Final = b'"inspector_output_format_version"'
 _DAMAGED: Final = Reason("line is damaged or cut off", "lines are damaged or cut off")
 _OF_OTHERS: Final = Reason(
-    "line tells of sends, receives or of the log itself, not shown",
-    "lines tell of sends, receives or of the log itself, not shown",
+    "line about sends, receives or the log itself is not shown",
+    "lines about sends, receives or the log itself are not shown",
 )
 _LINES_PER_BATCH: Final = 1 << 14
 _MAX_LINE: Final = 1 << 20
@@ -100,8 +100,7 @@ def parse(
         _add(batch, rows, said)
     report.left_out("X", _OF_OTHERS, others)
     report.problem(
-        "it was read by the format that NCCL's source says; no log of a real machine has been "
-        "tried with this reader"
+        "experimental: this reader follows NCCL's source and has not been tested on a real log"
     )
     return rows.parsed({KEY: said})
 

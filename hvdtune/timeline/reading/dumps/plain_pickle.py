@@ -137,9 +137,7 @@ class _Machine:
                 made: Any = {"TUPLE": tuple, "LIST": list, "DICT": _pairs}[name]
                 stack.append(made(values))
         else:
-            text = (
-                f"it is a pickle with {name} at byte {offset}, which may run code when it is read"
-            )
+            text = f"a pickle with {name} at byte {offset}, which may run code when read"
             raise NotPlainError(text, offset)
 
     def _to_mark(self) -> list[Any]:
@@ -171,7 +169,7 @@ class _Machine:
 
 def _key(value: Any) -> str | int:
     if not _is_key(value):
-        raise TypeError("a key is not a text and not a small number")
+        raise TypeError("a key is neither a text nor a small number")
     return value  # type: ignore[no-any-return]
 
 

@@ -74,9 +74,7 @@ def is_text(start: bytes) -> bool:
 
 def refuse_text(path: Path) -> NoTraceError:
     """The refusal of an answer as text."""
-    text = (
-        "this is an answer of NCCL's RAS for people; ask for one that can be read: ncclras -f json"
-    )
+    text = "NCCL RAS report in text format; create it in JSON: ncclras -f json"
     return NoTraceError(f"{path}: {text}", str(path), 0)
 
 
@@ -90,11 +88,10 @@ def parse(path: Path, file: Readable, report: DamageReport) -> ParsedFile:
     try:
         answer = msgspec.json.decode(data, type=_Answer)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        text = f"{path}: the answer of NCCL's RAS is damaged or cut off ({error})"
+        text = f"{path}: the NCCL RAS report is damaged or cut off ({error})"
         raise TraceFormatError(text, str(path), len(data)) from error
     report.problem(
-        "it was read by the format that NCCL's source says; no answer of a real job has been "
-        "tried with this reader"
+        "experimental: this reader follows NCCL's source and has not been tested on a real report"
     )
     said: dict[str, Any] = msgspec.to_builtins(answer)
     return ParsedFile(

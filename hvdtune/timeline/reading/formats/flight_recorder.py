@@ -14,8 +14,8 @@ from hvdtune.timeline.reading.json.parsed import ParsedFile
 NAME = "flight-recorder"
 NAMES_TENSORS = False
 GAP = (
-    "a dump of the Flight Recorder has a job's last collectives and no steps, so it tells what "
-    "hangs and not what is slow"
+    "a Flight Recorder dump has a job's last collectives but no steps, so it shows hangs, not "
+    "slowness"
 )
 infer_events = None
 _COLLECTIVE = re.compile(

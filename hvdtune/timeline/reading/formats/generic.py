@@ -10,10 +10,7 @@ from hvdtune.timeline.reading.json.parsed import ParsedFile
 
 NAME = "chrome"
 NAMES_TENSORS = True
-GAP = (
-    "the program that recorded this trace is none that hvdtune knows, so no collectives and no "
-    "steps are found in it"
-)
+GAP = "unknown trace producer: slices are shown, but collectives and steps are not recognized"
 infer_events = None
 _RANK = re.compile(r"rank[ _-]?([0-9]{1,7})\b", re.IGNORECASE)
 

@@ -16,8 +16,8 @@ from hvdtune.timeline.reading.json.parsed import ParsedFile
 NAME = "horovod"
 NAMES_TENSORS = True
 GAP = (
-    "a timeline of Horovod's has the events of rank 0 alone; of the other ranks it says when they "
-    "announced, and that only for tensors that the response cache did not know"
+    "a timeline of Horovod has only the events of rank 0; for other ranks it has only "
+    "announcements, and only of tensors that missed the response cache"
 )
 infer_events = None
 

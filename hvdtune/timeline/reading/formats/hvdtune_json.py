@@ -17,8 +17,8 @@ NAMES_TENSORS = True
 GAP = ""
 infer_events = None
 _HEADLESS = (
-    "{}: the beginning of this trace of hvdtune's is lost, and with it the names of tensors, the "
-    "hosts, the size of the job and its setting"
+    "{}: the beginning of this hvdtune trace is lost, including the names of tensors, the hosts, "
+    "the size of the job and its setting"
 )
 _META: dict[str, type] = {"shapes": dict, "origin_ns": int, "origin_unix_ns": int}
 
@@ -89,7 +89,7 @@ def warnings_of(parsed: ParsedFile) -> list[str]:
     written = head.get("events") if "hvdtune" in head else None
     shown = sum(numbers["shown"] for phase, numbers in parsed.counts.items() if phase != "M")
     if isinstance(written, int) and shown < written:
-        count = f"of the {written:,} events that were written to it {shown:,} could be read"
+        count = f"{shown:,} of {written:,} written events could be read"
         lost = [f"{parsed.path}: {count}"]
     elif _lacks_head(parsed):
         lost = [_HEADLESS.format(parsed.path)]

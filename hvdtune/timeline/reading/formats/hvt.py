@@ -165,14 +165,14 @@ def _read_segment(path: Path) -> _Segment:
     if not data:
         raise TraceFormatError(f"{path}: the file is empty", str(path), 0)
     if not data.startswith(MAGIC):
-        raise TraceFormatError(f"{path}: not a timeline of hvdtune", str(path), 0)
+        raise TraceFormatError(f"{path}: not an hvdtune timeline", str(path), 0)
     if len(data) < HEADER.size:
         raise TraceFormatError(f"{path}: cut off at byte {len(data)}", str(path), len(data))
     _, version, number, recording, record_bytes, crc = HEADER.unpack_from(data)
     if crc != zlib.crc32(data[: HEADER.size - 4]):
         raise TraceFormatError(f"{path}: damaged at byte 0", str(path), 0)
     if version != VERSION or record_bytes != RECORD.itemsize:
-        raise TraceFormatError(f"{path}: version {version} is not known", str(path), 8)
+        raise TraceFormatError(f"{path}: version {version} is unknown", str(path), 8)
     segment = _Segment(path, number, recording)
     for block in _blocks(memoryview(data), data, segment):
         _add(segment, block)
@@ -230,8 +230,8 @@ def _add(segment: _Segment, block: _Block) -> None:
     elif block.type == FULL and size >= 8:
         mib = int.from_bytes(block.payload[:8], "little") / 2**20
         segment.warnings.append(
-            f"{segment.path}: recording stopped at the size cap of {mib:g} MB; what came later is "
-            "not in it"
+            f"{segment.path}: recording stopped at the size cap of {mib:g} MB; later events are "
+            "missing"
         )
     elif block.type <= FULL:
         segment.warnings.append(f"{segment.path}: block at byte {block.offset} has a wrong length")

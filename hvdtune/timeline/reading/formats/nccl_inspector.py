@@ -13,7 +13,9 @@ from hvdtune.timeline.reading.json.parsed import ParsedFile
 
 NAME = "nccl-inspector"
 NAMES_TENSORS = False
-GAP = "a log of NCCL's Inspector has collectives and no steps, so it tells who is late and no cost"
+GAP = (
+    "a log of NCCL's Inspector has collectives but no steps, so it shows late ranks without a cost"
+)
 infer_events = None
 
 

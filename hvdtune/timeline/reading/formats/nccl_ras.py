@@ -9,7 +9,7 @@ from hvdtune.timeline.reading.json.parsed import ParsedFile
 
 NAME = "nccl-ras"
 NAMES_TENSORS = False
-GAP = "an answer of NCCL's RAS has counts of collectives and no times"
+GAP = "an NCCL RAS report has counts of collectives but no times"
 infer_events = None
 
 

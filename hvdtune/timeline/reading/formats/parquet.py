@@ -32,7 +32,7 @@ class _Said(msgspec.Struct):
 
 def write_parquet(trace: Trace, file: IO[bytes]) -> None:
     """Write the columns of a model, texts as texts."""
-    said = _Said(
+    head = _Said(
         VERSION,
         list(trace.files),
         trace.origin_unix_ns,
@@ -41,7 +41,7 @@ def write_parquet(trace: Trace, file: IO[bytes]) -> None:
         trace.warnings,
     )
     table = pa.Table.from_pandas(trace.slices, preserve_index=False)
-    table = table.replace_schema_metadata({KEY: msgspec.json.encode(said)})
+    table = table.replace_schema_metadata({KEY: msgspec.json.encode(head)})
     pq.write_table(table, file, compression="zstd")
 
 
@@ -53,20 +53,20 @@ def read_parts(path: Path) -> list[FileSlices]:
     """
     try:
         with pq.ParquetFile(path) as file:
-            said = msgspec.json.decode((file.schema_arrow.metadata or {}).get(KEY, b""), type=_Said)
+            head = msgspec.json.decode((file.schema_arrow.metadata or {}).get(KEY, b""), type=_Said)
             rows = file.metadata.num_rows
             if rows > MAX_ROWS + path.stat().st_size // _BYTES_PER_ROW:
                 raise ValueError(f"it claims {rows:,} rows")
             frame = file.read().to_pandas()
     except (pa.ArrowException, OSError, msgspec.MsgspecError, ValueError) as error:
-        text = f"{path}: no Parquet file of hvdtune's, or damaged from byte 0 on ({error})"
+        text = f"{path}: not a Parquet file of hvdtune, or damaged from byte 0 on ({error})"
         raise TraceFormatError(" ".join(text.split()), str(path), 0) from error
-    if said.version != VERSION or list(frame.columns) != list(COLUMNS):
-        raise TraceFormatError(f"{path}: version {said.version} is not known", str(path), 0)
-    return _parts(path, frame, said)
+    if head.version != VERSION or list(frame.columns) != list(COLUMNS):
+        raise TraceFormatError(f"{path}: version {head.version} is unknown", str(path), 0)
+    return _parts(path, frame, head)
 
 
-def _parts(path: Path, frame: pd.DataFrame, said: _Said) -> list[FileSlices]:
+def _parts(path: Path, frame: pd.DataFrame, head: _Said) -> list[FileSlices]:
     codes = pd.Index(KIND_TEXTS).get_indexer(pd.Index(frame["kind"].astype(object)))
     frame["kind"] = kind_column(np.maximum(codes, 0).astype(np.int8))
     frame = frame.astype({name: kind for name, kind in COLUMNS.items() if name != "kind"})
@@ -75,12 +75,12 @@ def _parts(path: Path, frame: pd.DataFrame, said: _Said) -> list[FileSlices]:
         text = f"{path}: damaged: {backwards:,} of its slices end before they begin"
         raise TraceFormatError(text, str(path), 0)
     parts = []
-    for index, file in enumerate(said.files):
+    for index, file in enumerate(head.files):
         own = frame[frame["file"] == index].reset_index(drop=True)
         for name, dtype in own.dtypes.items():
             if isinstance(dtype, pd.CategoricalDtype) and name != "kind":
                 own[name] = own[name].cat.remove_unused_categories()
-        parts.append(FileSlices(file, own, said.origin_unix_ns))
+        parts.append(FileSlices(file, own, head.origin_unix_ns))
     if parts:
-        parts[0].ranks, parts[0].counts, parts[0].warnings = said.ranks, said.counts, said.warnings
+        parts[0].ranks, parts[0].counts, parts[0].warnings = head.ranks, head.counts, head.warnings
     return parts

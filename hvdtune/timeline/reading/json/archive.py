@@ -92,7 +92,7 @@ def members(file: IO[bytes], report: DamageReport) -> list[ArchiveMember]:
         archive = zipfile.ZipFile(file)
         infos = archive.infolist()
         if len(infos) != _said_count(file, archive):
-            raise zipfile.BadZipFile("it has not as many entries as it says")
+            raise zipfile.BadZipFile("its number of entries is wrong")
         infos = [info for info in infos if not info.filename.endswith("/")]
         end = archive.start_dir
     except (zipfile.BadZipFile, NotImplementedError, OSError, ValueError, EOFError) as error:
@@ -148,8 +148,8 @@ def _checked(file: IO[bytes], member: ArchiveMember, report: DamageReport) -> It
         yield piece
     if member.sums and crc not in member.sums and not report.packing_damaged:
         report.packing_problem(
-            "the text does not match its checksum: something from byte "
-            f"{member.begin} to {stretch.at} of the archive is damaged",
+            "checksum mismatch: data between byte "
+            f"{member.begin} and {stretch.at} of the archive are damaged",
             member.begin,
         )
 

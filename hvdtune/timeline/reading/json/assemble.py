@@ -19,9 +19,7 @@ _ENDS = frozenset("EeF")
 _ALONE = "XCiIRnstfPNODvVcTp()"
 _TITLES = {"process_name", "thread_name"}
 _ARRANGEMENT = {"process_sort_index", "thread_sort_index", "process_labels"}
-_UNKNOWN = Reason(
-    "event is of a phase that is not known", "events are of a phase that is not known"
-)
+_UNKNOWN = Reason("event has an unknown phase", "events have an unknown phase")
 _TIMELESS = Reason("event has no time", "events have no time")
 _LENGTHLESS = Reason(
     "slice has no duration, shown as 0 long", "slices have no duration, shown as 0 long"
@@ -133,7 +131,8 @@ class Assembler:
             elif what not in _ARRANGEMENT:
                 named = f"({what[:40]!r})"
                 reason = Reason(
-                    f"metadata event is no title {named}", f"metadata events are not titles {named}"
+                    f"metadata event is not a title {named}",
+                    f"metadata events are not titles {named}",
                 )
                 self._report.left_out("M", reason)
                 continue

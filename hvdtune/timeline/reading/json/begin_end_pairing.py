@@ -84,8 +84,8 @@ class Halves:
             begins = np.flatnonzero(is_begin)
             lost = int((~is_begin & (other < 0)).sum())
             reason = Reason(
-                f"{self._end!r} event ends what has not begun",
-                f"{self._end!r} events end what has not begun",
+                f"{self._end!r} event has no begin event",
+                f"{self._end!r} events have no begin event",
             )
             self._report.left_out(self._end, reason, lost)
         slices = self._slices(table, columns, begins, other[begins], last_ns)
@@ -105,7 +105,8 @@ class Halves:
         names = columns["name"]
         misnamed = closed & (names[ends] != 0) & (names[ends] != names[begins])
         other = Reason(
-            f"{self._end!r} event names another slice", f"{self._end!r} events name another slice"
+            f"{self._end!r} event has the name of another slice",
+            f"{self._end!r} events have the name of another slice",
         )
         self._report.note(other, int(misnamed.sum()))
         at, last = columns["begin_ns"], last_ns[columns["track"][begins]]

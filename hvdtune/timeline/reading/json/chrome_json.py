@@ -57,10 +57,10 @@ def parse(
             raise NoTraceError(f"{report.path}: {other}", report.path, 0)
         if not (document.resembles_trace or report.packing_damaged):
             # Where another kind of file breaks the rules of traces says nothing.
-            raise NoTraceError(f"{report.path}: this is no trace", report.path, at)
+            raise NoTraceError(f"{report.path}: not a trace", report.path, at)
         first = next(iter(report.warnings()), f"{report.path}: byte {at}")
         damaged = report.reported["?"]
-        none = f"none of its {damaged} events can be read" if damaged else "this is no trace"
+        none = f"none of its {damaged} events can be read" if damaged else "not a trace"
         raise TraceFormatError(f"{first}: {none}", report.path, at)
     return ParsedFile(
         path=report.path,
@@ -74,8 +74,8 @@ def parse(
 
 
 _SAMPLES = Reason(
-    "sample of a profiler, beside the events, is not shown",
-    "samples of a profiler, beside the events, are not shown",
+    "profiler sample is not shown",
+    "profiler samples are not shown",
 )
 
 

@@ -38,21 +38,22 @@ _SEPARATORS = re.compile(rb"[\s,]*")
 _MARK = b"\xef\xbb\xbf"
 _NUMBER = re.compile(r"-?[0-9]+(\.[0-9]+)?(E[-+]?[0-9]+)?", re.IGNORECASE)
 _NO_OBJECT = Reason(
-    "value that is no object is left out", "values that are no objects are left out"
+    "value that is not an object is skipped", "values that are not objects are skipped"
 )
 _DAMAGED = Reason("event is damaged or cut off", "events are damaged or cut off")
 _WITHOUT_PHASE = Reason(
-    "object without a phase letter is left out", "objects without a phase letter are left out"
+    "object without a phase letter is skipped", "objects without a phase letter are skipped"
 )
 _TIME_IS_NO_NUMBER = Reason(
-    "event is left out whose time is no number", "events are left out whose time is no number"
+    "event whose time is not a number is skipped",
+    "events whose times are not numbers are skipped",
 )
 _OUT_OF_RANGE = Reason(
-    "event is left out whose time is out of range", "events are left out whose time is out of range"
+    "event whose time is out of range is skipped", "events whose times are out of range are skipped"
 )
 _BEHIND = Reason(
-    "event behind the end of the document is not shown",
-    "events behind the end of the document are not shown",
+    "event after the end of the document is not shown",
+    "events after the end of the document are not shown",
 )
 _PHASE_KEY = b'"ph"'
 _KEYS = (_PHASE_KEY, b'"traceEvents"')
@@ -235,7 +236,7 @@ class Document:
                 continue
             if byte != b"{":
                 at = window.offset
-                self._go_on(f"byte {at} does not belong there", at, to_end=True)
+                self._go_on(f"unexpected character at byte {at}", at, to_end=True)
                 due = -1
                 continue
             if commas != due and due >= 0:
@@ -295,7 +296,7 @@ class Document:
         window.at += 1
         if self._next_byte() != b"{":
             return True
-        self._report.problem(f"a closing bracket at byte {at} amid the events", at)
+        self._report.problem(f"a closing bracket at byte {at} between the events", at)
         return False
 
     def _one_event(self, rows: EventRows) -> int:
@@ -381,7 +382,7 @@ class Document:
         passed += _phases(window.data, begin, at)
         window.at = at
         self._report.left_out("?", _DAMAGED, max(passed, least))
-        then = f"read on from byte {window.offset}"
+        then = f"reading continues at byte {window.offset}"
         if found < 0:
             what = "no event follows" if self._may_step() else "nothing more is read"
             then = f"{what} up to byte {window.offset}"
@@ -431,7 +432,7 @@ class Document:
         if self._next_byte():
             at = window.offset
             self.holds_none &= self._in_object  # else it is anything
-            self._report.problem(f"what follows the document from byte {at} is left out", at)
+            self._report.problem(f"data after the end of the document at byte {at} are skipped", at)
             passed = 0
             while not window.final:
                 begin, window.at = window.at, max(window.at, len(window.data) - _PHASE_BYTES)

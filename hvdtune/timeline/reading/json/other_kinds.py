@@ -5,21 +5,19 @@ from collections.abc import Collection
 from typing import Final
 
 _SPEEDSCOPE: Final = (
-    "this is a profile of speedscope, which samples stacks; open it at speedscope.app, or record "
-    "a Chrome trace"
+    "a speedscope profile (stack samples); open it at speedscope.app, or record a Chrome trace"
 )
 _CPUPROFILE: Final = (
-    "this is a .cpuprofile of V8, which samples stacks; open it at speedscope.app, or record a "
-    "Chrome trace"
+    "a V8 .cpuprofile (stack samples); open it at speedscope.app, or record a Chrome trace"
 )
 _STARTS: Final = (
     (
         re.compile(rb"version https://git-lfs\.github\.com/spec/"),
-        "this is a pointer of Git LFS and not the file; fetch it first: git lfs pull",
+        "a Git LFS pointer, not the file; fetch it first: git lfs pull",
     ),
     (
         re.compile(rb"\s*<(!doctype\s+html|html|head|body)\b", re.IGNORECASE),
-        "this is an HTML page, perhaps of a login; download the trace again",
+        "an HTML page, perhaps a login page; download the trace again",
     ),
     (
         re.compile(rb"\s*\{[^{}]{0,2000}\"https://www\.speedscope\.app/file-format-schema"),
@@ -29,7 +27,7 @@ _STARTS: Final = (
 )
 _KEYS: Final = (({"shared", "profiles"}, _SPEEDSCOPE), ({"nodes", "timeDeltas"}, _CPUPROFILE))
 _PERFETTO: Final = (
-    "this is a Perfetto trace in its binary form; convert it first: "
+    "a Perfetto trace in binary form; convert it first: "
     "traceconv json TRACE TRACE.json (https://get.perfetto.dev/traceconv)"
 )
 _PACKET: Final = 0x0A  # the tag of a packet in a Perfetto trace, and a line feed

@@ -127,7 +127,7 @@ class _Unpacked:
         if self._size <= self._floor + MAX_RATIO * max(packed - SMALL_BYTES, 0):
             return False
         self._report.packing_problem(
-            f"what follows is not read: {packed} bytes unpack to more than {self._size >> 20} MiB",
+            f"the rest is not read: {packed} bytes unpack to more than {self._size >> 20} MiB",
             packed,
         )
         return True
@@ -365,7 +365,7 @@ class TextWindow:
     def _refuse_utf16(self, start: bytes) -> None:
         if start.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
             path = self._report.path
-            text = "this text is UTF-16, or damaged; write it as UTF-8 (iconv -f UTF-16 -t UTF-8)"
+            text = "text in UTF-16, or damaged; convert it to UTF-8 (iconv -f UTF-16 -t UTF-8)"
             raise TraceFormatError(f"{path}: byte 0: {text}", path, 0)
 
     def _characters(self, raw: bytes, begin: int) -> bytes:

@@ -34,12 +34,12 @@ def parse(
         elif rocpd.recognizes(database):
             key, said = rocpd.KEY, rocpd.RocpdReader(database, report, rows).read()
         else:
-            text = "this database is no export of nsys's (--type sqlite) and none of rocprofv3's"
+            text = "not an nsys SQLite export or a rocprofv3 database"
             raise NoTraceError(f"{path}: {text}", str(path), 0)
     if not report.shown and report.warnings():
         raise TraceFormatError(report.warnings()[0], str(path), 0)
     report.problem(
-        f"it was read by the documented format of {_TOOLS[key]}; no recording of a real machine "
-        "has been tried with this reader"
+        f"experimental: this reader follows the documentation of {_TOOLS[key]} and has not been "
+        "tested on a real recording"
     )
     return rows.parsed({key: said})

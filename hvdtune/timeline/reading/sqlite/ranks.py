@@ -16,5 +16,5 @@ def ranks_by_device(devices: Mapping[str, set[int]], report: DamageReport) -> di
         return {}
     order = sorted(devices, key=lambda pid: (min(devices[pid]), int(pid)))
     count = counted(len(order), "process")
-    report.problem(f"it does not say which ranks its {count} are: numbered by their GPUs")
+    report.problem(f"the ranks of its {count} are not recorded; they are numbered by their GPUs")
     return {pid: rank for rank, pid in enumerate(order)}
