@@ -133,7 +133,7 @@ def _launcher() -> list[Finding]:
     place, point, refusal = None, None, ""
     try:
         place = recognise(env, forming=True)
-        point = Config.from_environ(env).meeting
+        point = Config.from_environ(env).rendezvous.meeting
         if point is not None:
             require_meetable(point)
     except HvdtuneError as error:
@@ -187,11 +187,11 @@ def _shared_memory() -> Finding:
 def _host_costs() -> Finding:
     """By which figures the ranks of this host choose their ways through its memory."""
     name, cache = "host costs", cache_folder()
-    config = launch_defaults()
-    if config.host_costs is not None:
-        detail = f"{host_costs.render(config.host_costs)}: from HVDTUNE_HOST_COSTS"
+    chosen = launch_defaults().data_path
+    if chosen.host_costs is not None:
+        detail = f"{host_costs.render(chosen.host_costs)}: from HVDTUNE_HOST_COSTS"
         return Finding("transport", name, "ok", detail)
-    known = None if config.measures_costs else host_costs.load(cache)
+    known = None if chosen.measures_costs else host_costs.load(cache)
     if known is None:
         advice = "not needed: the next job of several ranks measures them"
         return Finding("transport", name, "absent", "", advice)
@@ -272,7 +272,7 @@ def _gpu_libraries() -> list[Finding]:
     gpus = ", ".join(report.get("gpus", ())) or "no GPU"
     driver = f"{report.get('cuda_version')}, {gpus}"
     library = f"{report.get('nccl_version')}, {report.get('nccl_path')}"
-    is_needed = launch_defaults(environ).gpu_operations == "nccl"
+    is_needed = launch_defaults(environ).gpu.operations == "nccl"
     return [
         _loadable("CUDA driver", driver, report.get("cuda_error"), is_needed=is_needed),
         _loadable("NCCL", library, report.get("nccl_error"), is_needed=is_needed),
@@ -282,7 +282,7 @@ def _gpu_libraries() -> list[Finding]:
 
 def _gpu_operations(environ: Mapping[str, str], unusable: str, libraries_error: str) -> Finding:
     """Who carries tensors on a GPU in a job that this environment starts."""
-    chosen = launch_defaults(environ).gpu_operations
+    chosen = launch_defaults(environ).gpu.operations
     if chosen == "host":
         own = "HVDTUNE_GPU_OPERATIONS"
         names = (own, *(term.variable for term in variables.standing_for(own)))

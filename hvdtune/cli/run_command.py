@@ -22,7 +22,8 @@ from hvdtune.cli.parameters import (
     spelling_of,
 )
 from hvdtune.cli.split import split_command
-from hvdtune.core.config.environment import launch_defaults, launcher_values, require_interface
+from hvdtune.core.config.environment import launch_defaults, launcher_values
+from hvdtune.core.config.interfaces import require_interface
 from hvdtune.core.config.knobs import load_knobs
 from hvdtune.core.config.script_knobs import is_of_script
 from hvdtune.errors import UsageError
@@ -97,7 +98,7 @@ def _starts_by_mpi(values: Mapping[str, Any]) -> bool:
     """Flags come first, then the configuration file, then the environment."""
     if values["mpi"] or values["gloo"]:
         return bool(values["mpi"])
-    return (values["controller"] or launch_defaults().controller) == "mpi"
+    return (values["controller"] or launch_defaults().mpi.controller) == "mpi"
 
 
 def _adapter(values: Mapping[str, Any]) -> str | None:

@@ -183,7 +183,7 @@ def form(place: GroupPlace) -> GroupRuntime:
         place = dataclasses.replace(place, is_hopeless=lambda: find_loss() is not None)
     launched = _launched(place) if is_free else None
     own = _own_config(place)
-    met = _Meeting(place, own.host, is_launched=launched is not None)
+    met = _Meeting(place, own.place.host, is_launched=launched is not None)
     if not is_free:
         return met.form_beside(own)
     if met.all_launched and launched is not None:
@@ -204,7 +204,7 @@ def form_for_store(timeout_s: float) -> None:
     if PROCESS.runtime is not None:
         return
     config = environment.Config.from_environ()
-    config = dataclasses.replace(config, hang_abort_s=timeout_s)
+    config = _with_timeout(config, timeout_s)
     if PROCESS.form(config, None, _any_size):
         _FOR_STORE[:] = [PROCESS.native()]
 
@@ -215,25 +215,33 @@ def hang_warning_s() -> float:
     config = environment.Config.from_environ(environment.own_environ() | _ALONE)
     levels = environment.LOG_LEVELS
     is_shown = levels.index(config.log_level) <= levels.index("warning")
-    return config.hang_warning_s if is_shown else 0.0
+    return config.timeouts.hang_warning_s if is_shown else 0.0
 
 
 def form_beside(place: GroupPlace) -> GroupRuntime:
     """As `form`, but never the job of the process, and its operations may wait for any time."""
-    own = dataclasses.replace(_own_config(place), hang_abort_s=0.0)
-    return _Meeting(place, own.host, is_launched=False).form_beside(own)
+    own = _with_timeout(_own_config(place), 0.0)
+    return _Meeting(place, own.place.host, is_launched=False).form_beside(own)
 
 
 def _own_config(place: GroupPlace) -> Config:
     """What the environment says, but for this process's place."""
     config = environment.Config.from_environ(environment.own_environ() | _ALONE)
+    names = told_ranks(place.ranks)
+    about = f"in a process group, {names}: " if names else ""
     return dataclasses.replace(
         config,
-        rank=place.rank,
-        size=place.size,
-        hang_abort_s=place.timeout_s,
-        hang_about=f"in a process group, {names}: " if (names := told_ranks(place.ranks)) else "",
+        place=dataclasses.replace(config.place, rank=place.rank, size=place.size),
+        timeouts=dataclasses.replace(
+            config.timeouts, hang_abort_s=place.timeout_s, hang_about=about
+        ),
     )
+
+
+def _with_timeout(config: Config, timeout_s: float) -> Config:
+    """Return this with the timeout of operations, 0 for none."""
+    timeouts = dataclasses.replace(config.timeouts, hang_abort_s=timeout_s)
+    return dataclasses.replace(config, timeouts=timeouts)
 
 
 def told_ranks(ranks: tuple[int, ...]) -> str:
@@ -255,9 +263,10 @@ def _launched(place: GroupPlace) -> Config | None:
     if not environ.get("HVDTUNE_RENDEZVOUS"):
         return None
     config = environment.Config.from_environ(environ)
-    if not config.rendezvous_port or (config.rank, config.size) != (place.rank, place.size):
+    numbers = config.place.rank, config.place.size
+    if not config.rendezvous.port or numbers != (place.rank, place.size):
         return None
-    return dataclasses.replace(config, hang_abort_s=place.timeout_s)
+    return _with_timeout(config, place.timeout_s)
 
 
 class _Meeting:
@@ -322,7 +331,9 @@ class _Meeting:
 
     def form_beside(self, config: Config) -> GroupRuntime:
         """Joins a job beside that of the process, which alone is recorded."""
-        config = dataclasses.replace(config, timeline="")
+        config = dataclasses.replace(
+            config, recording=dataclasses.replace(config.recording, timeline="")
+        )
         if self._place.size == 1:
             runtime = process.start_beside(config)
         else:
@@ -338,9 +349,9 @@ class _Meeting:
             config = meeting.met_at(config, offer["address"], bytes.fromhex(offer["key"]))
             return config, start(config)
         key = os.urandom(KEY_BYTES)
-        wait_s = config.start_timeout_s
+        wait_s = config.timeouts.start_s
         host = listening_address(config, is_on_one_host=self._is_on_one_host)
-        channel = JobChannel(key, config.size, host, wait_s, generation)
+        channel = JobChannel(key, config.place.size, host, wait_s, generation)
         with contextlib.closing(channel), _aborted_where(self._place.is_hopeless, channel):
             offer = {"address": channel.address, "key": key.hex()}
             self._place.store.set(self._key("offer"), json.dumps(offer))
@@ -377,7 +388,7 @@ def listening_address(config: Config, *, is_on_one_host: bool) -> str:
     """Where rank 0 listens for the others. Raises UsageError where they could not reach it."""
     if is_on_one_host:
         return _LOOPBACK
-    address = config.address or route.default_address()
+    address = config.rendezvous.own_address or route.default_address()
     if not address:
         raise UsageError(
             "no way leads from this host to others: set HVDTUNE_INTERFACE to the interface that "

@@ -74,20 +74,21 @@ def rank_options(
     config = launch_defaults(variables=told, local_size=local_size)
     source, cores = thread_cores(told)
     require_usable_cores(cores, slots, source)
-    if config.cpu_operations == "mpi":
+    if config.mpi.cpu_operations == "mpi":
         raise UsageError(
             "MPI is to carry out the collectives, so it starts the job: `hvdtune run --mpi`"
         )
-    if config.controller == "mpi":
+    if config.mpi.controller == "mpi":
         told["HVDTUNE_CONTROLLER"] = "hvdtune"
     remote = remote_hosts(slot.host for slot in slots)
-    address = address_for(remote, config.address) if remote else config.address
-    if address != config.address:
+    own_address = config.rendezvous.own_address
+    address = address_for(remote, own_address) if remote else own_address
+    if address != own_address:
         told["HVDTUNE_ADDRESS"] = address
     return JobOptions(
-        start_timeout_s=config.start_timeout_s,
-        heartbeat_timeout_s=config.heartbeat_timeout_s,
-        transport=config.transport,
+        start_timeout_s=config.timeouts.start_s,
+        heartbeat_timeout_s=config.timeouts.heartbeat_s,
+        transport=config.data_path.transport,
         address=address or JobOptions.address,
         timeline_max_mb=timeline_max_mb,
         timeline_when_full=timeline_when_full,

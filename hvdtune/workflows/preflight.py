@@ -166,7 +166,7 @@ class _Survey:
         """Finds out everything. A host that fails is left out of what follows."""
         launcher = self._own_address()
         self._each(range(len(self._places)), self._start)
-        deadline_s = time.monotonic() + self._config.start_timeout_s
+        deadline_s = time.monotonic() + self._config.timeouts.start_s
         self._each(self._asked(), lambda index: self._greet(index, deadline_s))
         facts = self._ask_all({index: {"ask": "facts"} for index in self._asked()})
         for index, found in facts.items():
@@ -222,7 +222,7 @@ class _Survey:
             name = place.report.name
             try:
                 socket.getaddrinfo(name, 22, type=socket.SOCK_STREAM)
-                address = address or address_for([name], self._config.address)
+                address = address or address_for([name], self._config.rendezvous.own_address)
             except LaunchError as error:
                 seen = str(error).partition(";")[0]
                 advice = "name the interface that leads there by --network-interface"
@@ -266,7 +266,7 @@ class _Survey:
             report = self._places[index].report
             address = ""
             if report.is_local:
-                address = launcher or self._config.address or _loopback(report.name)
+                address = launcher or self._config.rendezvous.own_address or _loopback(report.name)
             questions[index] = {
                 "ask": "listen",
                 "name": report.name,

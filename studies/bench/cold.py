@@ -80,7 +80,7 @@ class Meeting:
 
 
 def work(
-    place: Config, folder: str, cases: list[Case], rounds: int, core: int, threads: int, pipe: Any
+    config: Config, folder: str, cases: list[Case], rounds: int, core: int, threads: int, pipe: Any
 ) -> None:
     """A rank: sends for each case and peer when each of its calls began and returned."""
     if core >= 0:
@@ -95,11 +95,14 @@ def work(
     if threads:
         torch.set_num_threads(threads)
     dist.init_process_group(
-        "gloo", init_method=f"file://{folder}/store", rank=place.rank, world_size=place.size
+        "gloo",
+        init_method=f"file://{folder}/store",
+        rank=config.place.rank,
+        world_size=config.place.size,
     )
-    runtime.init(config=place)
+    runtime.init(config=config)
     matrix = torch.randn(128, 128)
-    meeting = Meeting(f"{folder}/meeting", place.rank, place.size)
+    meeting = Meeting(f"{folder}/meeting", config.place.rank, config.place.size)
     calls: dict[str, Callable[[torch.Tensor], object]] = {
         "hvdtune": lambda tensor: hvd.allreduce_(tensor, op=hvd.Sum, name="cold"),
         "gloo": dist.all_reduce,
@@ -108,14 +111,14 @@ def work(
         compute_s, size = case[0] / 1000, case[1]
         for index in range(2 * (rounds + 1)):
             peer = PEERS[(index + index // 2) % 2]
-            tensor = torch.full((max(1, size // 4),), place.rank + 1.0)
+            tensor = torch.full((max(1, size // 4),), config.place.rank + 1.0)
             start = meeting.await_start(lambda: matrix @ matrix, compute_s)
             before = _processor()
             called = time.monotonic()
             calls[peer](tensor)
             returned = time.monotonic()
-            if not bool((tensor == place.size * (place.size + 1) / 2).all()):
-                raise SystemExit(f"rank {place.rank}: {peer} computed a wrong sum")
+            if not bool((tensor == config.place.size * (config.place.size + 1) / 2).all()):
+                raise SystemExit(f"rank {config.place.rank}: {peer} computed a wrong sum")
             # A round to get warm; the first call makes what is kept.
             if index >= 2:
                 pipe.send((case, peer, start, called, returned, before, _processor()))

@@ -51,14 +51,14 @@ def hvd(task: dict[str, Any], elements: int) -> tuple[np.ndarray, Reduce]:
 
     import hvdtune.torch as hvd
     from hvdtune.core.config.environment import Config
+    from hvdtune.core.config.groups import RankPlace, RendezvousConfig
     from hvdtune.core.rank import runtime
 
     config = Config(
-        rank=task["rank"],
-        size=task["size"],
-        rendezvous_address=task["store_address"],
-        rendezvous_port=task["store_port"],
-        key=bytes.fromhex(task["key"]),
+        place=RankPlace(task["rank"], task["size"]),
+        rendezvous=RendezvousConfig(
+            task["store_address"], task["store_port"], bytes.fromhex(task["key"])
+        ),
     )
     runtime.init(config=config)
     data = zeros(elements)

@@ -32,12 +32,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from hvdtune.core.config.environment import Config
+from hvdtune.core.config.groups import GpuConfig
 from studies.bench.job import job
 
 WAYS: Final = {
-    "nccl": {"gpu_operations": "nccl"},
-    "exact": {"gpu_operations": "nccl", "gpu_bits": "exact"},
-    "host": {"gpu_operations": "host"},
+    "nccl": GpuConfig("nccl"),
+    "exact": GpuConfig("nccl", "exact"),
+    "host": GpuConfig("host"),
 }
 SIZES: Final = (4, 65536, 1 << 20, 16 << 20, 64 << 20)
 GROUP_TENSORS: Final = 100
@@ -130,7 +131,7 @@ def by_ddp(model: Any) -> tuple[Any, Any]:
     return wrapped, torch.optim.SGD(wrapped.parameters(), lr=1e-3)
 
 
-def work(place: Config, way: str, sizes: list[int], rounds: int, store: str, pipe: Any) -> None:
+def work(config: Config, way: str, sizes: list[int], rounds: int, store: str, pipe: Any) -> None:
     """A rank: sends (what, bytes, seconds of hvdtune, seconds of the other) for each round."""
     import torch
     import torch.distributed as dist
@@ -138,9 +139,11 @@ def work(place: Config, way: str, sizes: list[int], rounds: int, store: str, pip
     import hvdtune.torch as hvd
     from hvdtune.core.rank import runtime
 
-    share_gpu(place.rank, place.size)
-    runtime.init(config=dataclasses.replace(place, **WAYS[way]))
-    plain = PlainNccl(place.rank, place.size, lambda own: hvd.broadcast_object(own, root_rank=0))
+    share_gpu(config.place.rank, config.place.size)
+    runtime.init(config=dataclasses.replace(config, gpu=WAYS[way]))
+    plain = PlainNccl(
+        config.place.rank, config.place.size, lambda own: hvd.broadcast_object(own, root_rank=0)
+    )
     stream = int(torch.cuda.current_stream().cuda_stream)
 
     def turn(call: Callable[[], Any], calls: int, alone: bool) -> float:
@@ -168,12 +171,12 @@ def work(place: Config, way: str, sizes: list[int], rounds: int, store: str, pip
         ways = [ours, lambda: plain.allreduce(tensors, stream)]
         for call in ways:
             for tensor in tensors:
-                tensor.fill_(float(place.rank))
+                tensor.fill_(float(config.place.rank))
             call()
             torch.cuda.synchronize()
-            average = (place.size - 1) / 2
+            average = (config.place.size - 1) / 2
             if not all(bool((tensor == average).all()) for tensor in tensors):
-                raise SystemExit(f"rank {place.rank} computed a wrong average")
+                raise SystemExit(f"rank {config.place.rank} computed a wrong average")
         interleave(what, nbytes, ways, calls)
 
     for nbytes in sizes:
@@ -186,7 +189,7 @@ def work(place: Config, way: str, sizes: list[int], rounds: int, store: str, pip
     compare("group", group, lambda: hvd.grouped_allreduce_(group, name="group"), 1)
     plain.close()
     dist.init_process_group(
-        "nccl", init_method=f"file://{store}", rank=place.rank, world_size=place.size
+        "nccl", init_method=f"file://{store}", rank=config.place.rank, world_size=config.place.size
     )
     steps = [training(by_hvdtune), training(by_ddp)]
     interleave("step", 4 * LAYERS * WIDTH * (WIDTH + 1), list(steps), 5)

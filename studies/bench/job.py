@@ -10,6 +10,7 @@ from typing import Any
 
 from hvdtune.core import _native
 from hvdtune.core.config.environment import Config
+from hvdtune.core.config.groups import RankPlace, RendezvousConfig
 
 
 @contextlib.contextmanager
@@ -25,11 +26,8 @@ def job(work: Callable[..., None], arguments: Sequence[Sequence[Any]]) -> Iterat
     for rank, given in enumerate(arguments):
         here, there = context.Pipe(duplex=False)
         config = Config(
-            rank=rank,
-            size=len(arguments),
-            rendezvous_address="127.0.0.1",
-            rendezvous_port=server.port,
-            key=key,
+            place=RankPlace(rank, len(arguments)),
+            rendezvous=RendezvousConfig("127.0.0.1", server.port, key),
         )
         process = context.Process(target=work, args=(config, *given, there))
         process.start()

@@ -28,7 +28,7 @@ BAR: Final = 0.5
 CALLS: Final = 200
 
 
-def work(place: Config, store: str, count: int, rounds: int, pipe: Any) -> None:
+def work(config: Config, store: str, count: int, rounds: int, pipe: Any) -> None:
     """A rank: sends its seconds per call as (hvdtune, gloo), a pair for each round."""
     import torch
     import torch.distributed as dist
@@ -38,11 +38,11 @@ def work(place: Config, store: str, count: int, rounds: int, pipe: Any) -> None:
 
     torch.set_num_threads(1)
     dist.init_process_group(
-        "gloo", init_method=f"file://{store}", rank=place.rank, world_size=place.size
+        "gloo", init_method=f"file://{store}", rank=config.place.rank, world_size=config.place.size
     )
-    runtime.init(config=place)
+    runtime.init(config=config)
     tensor = torch.ones(count)
-    expected = float(place.size)
+    expected = float(config.place.size)
 
     def turn(call: Callable[[], torch.Tensor]) -> float:
         for _ in range(20):
@@ -52,7 +52,7 @@ def work(place: Config, store: str, count: int, rounds: int, pipe: Any) -> None:
             result = call()
         seconds = (time.perf_counter() - begin) / CALLS
         if not bool((result == expected).all()):
-            raise SystemExit(f"rank {place.rank} computed a wrong sum")
+            raise SystemExit(f"rank {config.place.rank} computed a wrong sum")
         return seconds
 
     def ours() -> torch.Tensor:

@@ -45,6 +45,7 @@ from torch import nn
 
 from hvdtune.core import _native
 from hvdtune.core.config.environment import Config
+from hvdtune.core.config.groups import RankPlace, RendezvousConfig
 from studies.workloads.tensor_lists import WORKLOADS, Tensor, tensors
 
 PEERS: Final = (
@@ -115,14 +116,17 @@ class Training:
         self.optimizer.step()
 
 
-def prepare(peer: str, layers: Layers, place: Config, store: str) -> Training:
+def prepare(peer: str, layers: Layers, config: Config, store: str) -> Training:
     parameters = list(layers.parameters())
     optimizer = _Unchanging(parameters)
     if peer.startswith("DDP"):
         import torch.distributed as dist
 
         dist.init_process_group(
-            "gloo", init_method=f"file://{store}", rank=place.rank, world_size=place.size
+            "gloo",
+            init_method=f"file://{store}",
+            rank=config.place.rank,
+            world_size=config.place.size,
         )
         views = peer == "DDP views"
         ddp = nn.parallel.DistributedDataParallel(
@@ -135,7 +139,7 @@ def prepare(peer: str, layers: Layers, place: Config, store: str) -> Training:
     import hvdtune.torch as hvd
     from hvdtune.core.rank import runtime
 
-    runtime.init(config=place)
+    runtime.init(config=config)
     if peer != "hvdtune group":
         named = layers.named_parameters()
         return Training(layers, hvd.DistributedOptimizer(optimizer, named_parameters=named), keeps)
@@ -146,16 +150,16 @@ def prepare(peer: str, layers: Layers, place: Config, store: str) -> Training:
     return Training(layers, optimizer, after_backward=reduce)
 
 
-def work(peer: str, workload: str, place: Config, store: str, pipe: Any) -> None:
+def work(peer: str, workload: str, config: Config, store: str, pipe: Any) -> None:
     """A rank of a world: answers how many steps to take with the seconds that each took."""
     torch.set_num_threads(1)
     layers = Layers(tensors(workload))
-    training = prepare(peer, layers, place, store)
+    training = prepare(peer, layers, config, store)
     pipe.send(None)
     while steps := pipe.recv():
-        layers.value = 1.0 + place.rank
+        layers.value = 1.0 + config.place.rank
         training.step()
-        mean = layers.value if peer.startswith("backward") else (1.0 + place.size) / 2
+        mean = layers.value if peer.startswith("backward") else (1.0 + config.place.size) / 2
         right = all(bool((p.grad == mean).all()) for p in layers.parameters())
         begin = time.perf_counter()
         for _ in range(steps):
@@ -181,15 +185,16 @@ class World:
             self.server = _native.JobServer(key, ranks)
         for rank in range(ranks):
             here, there = _context.Pipe()
-            place = Config(
-                rank=rank,
-                size=ranks,
-                rendezvous_address="127.0.0.1",
-                rendezvous_port=self.server.port if self.server else 0,
-                key=key,
+            config = Config(
+                place=RankPlace(rank, ranks),
+                rendezvous=RendezvousConfig(
+                    "127.0.0.1", self.server.port if self.server else 0, key
+                ),
             )
             store = str(Path(folder, self.peer))
-            process = _context.Process(target=work, args=(self.peer, workload, place, store, there))
+            process = _context.Process(
+                target=work, args=(self.peer, workload, config, store, there)
+            )
             process.start()
             there.close()
             self.pipes.append(here)

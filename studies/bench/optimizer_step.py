@@ -46,6 +46,7 @@ from torch import nn
 
 from hvdtune.core import _native
 from hvdtune.core.config.environment import Config
+from hvdtune.core.config.groups import RankPlace, RendezvousConfig
 from studies.bench.many_tensors import Layers
 from studies.bench.paired import percent_with_interval
 from studies.workloads.tensor_lists import Tensor, tensors
@@ -107,7 +108,7 @@ def mlp() -> tuple[nn.Module, Callable[[int, int], torch.Tensor]]:
 MODELS: Final = {"digits": digits, "transformer": transformer, "mlp": mlp}
 
 
-def prepare(peer: str, model: str, place: Config, store: str) -> tuple[Callable[[], None], Any]:
+def prepare(peer: str, model: str, config: Config, store: str) -> tuple[Callable[[], None], Any]:
     """Return a function that takes one training step, and the model that it trains."""
     torch.manual_seed(1)
     module, loss = MODELS[model]()
@@ -118,21 +119,24 @@ def prepare(peer: str, model: str, place: Config, store: str) -> tuple[Callable[
         import torch.distributed as dist
 
         dist.init_process_group(
-            "gloo", init_method=f"file://{store}", rank=place.rank, world_size=place.size
+            "gloo",
+            init_method=f"file://{store}",
+            rank=config.place.rank,
+            world_size=config.place.size,
         )
         wrapped = _through(nn.parallel.DistributedDataParallel(Loss(module, loss)))
     else:
         import hvdtune.torch as hvd
         from hvdtune.core.rank import runtime
 
-        runtime.init(config=place)
+        runtime.init(config=config)
         optimizer = hvd.DistributedOptimizer(optimizer, module.named_parameters())
         wrapped = loss
 
     def take() -> None:
         nonlocal step
         optimizer.zero_grad(set_to_none=not keeps)
-        wrapped(step, place.rank).backward()
+        wrapped(step, config.place.rank).backward()
         optimizer.step()
         step += 1
 
@@ -154,10 +158,10 @@ def _through(module: nn.Module) -> Callable[[int, int], torch.Tensor]:
     return lambda step, rank: module(step, rank)
 
 
-def work(peer: str, model: str, place: Config, store: str, pipe: Any) -> None:
+def work(peer: str, model: str, config: Config, store: str, pipe: Any) -> None:
     """A rank of a world: answers how many steps to take with the seconds that each took."""
     torch.set_num_threads(1)
-    take, module = prepare(peer, model, place, store)
+    take, module = prepare(peer, model, config, store)
     pipe.send(None)
     while steps := pipe.recv():
         take()
@@ -188,14 +192,11 @@ class World:
         port = self.server.port if self.server else 0
         for rank in range(ranks):
             here, there = _context.Pipe()
-            place = Config(
-                rank=rank,
-                size=ranks,
-                rendezvous_address="127.0.0.1",
-                rendezvous_port=port,
-                key=key,
+            config = Config(
+                place=RankPlace(rank, ranks),
+                rendezvous=RendezvousConfig("127.0.0.1", port, key),
             )
-            arguments = (self.peer, model, place, str(Path(folder, "store")), there)
+            arguments = (self.peer, model, config, str(Path(folder, "store")), there)
             process = _context.Process(target=work, args=arguments)
             process.start()
             there.close()

@@ -394,7 +394,7 @@ def test_several_processes_of_which_none_is_this_one_are_refused(environ, senten
 )
 def test_a_launcher_of_one_process_in_each_of_several_tasks_is_remarked(environ, outer):
     environ = environ | {"LOCAL_RANK": "0", "OMPI_COMM_WORLD_LOCAL_RANK": "0"}
-    (remark,) = Config.from_environ(environ, ()).vain
+    (remark,) = Config.from_environ(environ, ()).ignored
     size = recognise(environ | {"HVDTUNE_STARTED_BY": outer}).size
     assert re.match(
         rf"[A-Z_]+ reports 1 process, [A-Z_]+ reports {size}\. Starting {size} ", remark
@@ -599,14 +599,15 @@ def test_one_launchers_place_is_that_of_scripts_and_of_init():
     environ = _SRUN | {"HVDTUNE_SHARED_FOLDER": "/shared"}
     assert environ_rank_and_size(environ) == (5, 7)
     config = Config.from_environ(environ, ())
-    assert (config.host, config.meeting.place.rank, config.meeting.job) == ("node08", 5, "42/1")
-    assert config.meeting.host == "node07"
+    meeting = config.rendezvous.meeting
+    assert (config.place.host, meeting.place.rank, meeting.job) == ("node08", 5, "42/1")
+    assert meeting.host == "node07"
 
 
 @pytest.mark.parametrize("size", ["1", "7"])
 def test_a_process_that_is_alone_in_its_step_meets_nobody(size):
     environ = _SRUN | {"SLURM_PROCID": "0", "SLURM_STEP_NUM_TASKS": size}
-    assert (Config.from_environ(environ, ()).meeting is None) == (size == "1")
+    assert (Config.from_environ(environ, ()).rendezvous.meeting is None) == (size == "1")
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def test_an_nccl_that_is_too_old_is_refused(tmp_path):
 )
 def test_the_environment_says_who_carries_gpu_tensors(environ, operations, bits):
     config = Config.from_environ(environ, ())
-    assert (config.gpu_operations, config.gpu_bits) == (operations, bits)
+    assert (config.gpu.operations, config.gpu.bits) == (operations, bits)
 
 
 def test_a_value_that_cannot_be_is_refused():

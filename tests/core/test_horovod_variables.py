@@ -6,6 +6,7 @@ from hvdtune.core.config.environment import Config, launch_defaults, launcher_va
 from hvdtune.core.config.knobs import Knob
 from hvdtune.errors import UsageError
 from hvdtune.horovod.vocabulary import PLACE, VARIABLES
+from tests.kit.configs import flat
 from tests.kit.horovod_build import BUILD_TIME
 
 _KNOBS = (
@@ -35,9 +36,9 @@ _HONOURED = [
     ("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "0", "hang_abort_s", 0.0),
     ("HOROVOD_LOG_LEVEL", "TRACE", "log_level", "debug"),
     ("HOROVOD_LOG_LEVEL", "fatal", "log_level", "error"),
-    ("HOROVOD_START_TIMEOUT", "70", "start_timeout_s", 70.0),
-    ("HOROVOD_GLOO_TIMEOUT_SECONDS", "80", "start_timeout_s", 80.0),
-    ("HOROVOD_GLOO_IFACE", "lo", "address", "127.0.0.1"),
+    ("HOROVOD_START_TIMEOUT", "70", "start_s", 70.0),
+    ("HOROVOD_GLOO_TIMEOUT_SECONDS", "80", "start_s", 80.0),
+    ("HOROVOD_GLOO_IFACE", "lo", "own_address", "127.0.0.1"),
 ]
 _LAUNCHERS = [
     ("HOROVOD_AUTOTUNE", "True", True),
@@ -61,7 +62,7 @@ _NUMBERS = [
 
 def read(environ):
     config = Config.from_environ(environ, _KNOBS)
-    return vars(config) | dict(config.setting)
+    return flat(config) | dict(config.setting)
 
 
 @pytest.mark.parametrize(("variable", "text", "name", "value"), _HONOURED)
@@ -144,25 +145,25 @@ _START_BY = "start the ranks with `hvdtune run`, mpirun, srun"
 def test_a_process_without_our_launcher_refuses_what_only_a_launcher_can_give(environ, fault):
     with pytest.raises(UsageError, match=fault):
         Config.from_environ(environ, _KNOBS)
-    assert launch_defaults(environ=environ).size == 1
+    assert launch_defaults(environ=environ).place.size == 1
 
 
 def test_a_place_that_says_alone_is_no_place():
     environ = {"HOROVOD_RANK": "0", "HOROVOD_SIZE": "1", "HOROVOD_GLOO_RENDEZVOUS_PORT": "-1"}
-    assert Config.from_environ(environ, _KNOBS).size == 1
+    assert Config.from_environ(environ, _KNOBS).place.size == 1
 
 
 def test_a_place_told_to_a_script_under_mpirun_is_left_to_it():
     environ = {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}
     environ |= {"HOROVOD_RANK": "1", "HOROVOD_SIZE": "2"}
-    assert Config.from_environ(environ, _KNOBS).mpi_launcher.size == 2
+    assert Config.from_environ(environ, _KNOBS).mpi.launcher.size == 2
 
 
 @pytest.mark.parametrize(
     ("environ", "name", "value"),
     [
         ({"HOROVOD_LOG_LEVEL": "debug", "HVDTUNE_LOG_LEVEL": "error"}, "log_level", "error"),
-        ({"HOROVOD_START_TIMEOUT": "7", "HOROVOD_GLOO_TIMEOUT_SECONDS": "8"}, "start_timeout_s", 7),
+        ({"HOROVOD_START_TIMEOUT": "7", "HOROVOD_GLOO_TIMEOUT_SECONDS": "8"}, "start_s", 7),
     ],
     ids=["ours-before-horovods", "the-starts-before-gloos"],
 )
@@ -205,7 +206,7 @@ def test_thread_affinity_has_a_core_for_each_rank_of_a_host(local, fault):
     if not any(name.startswith(("HVDTUNE_", "SLURM_")) for name in local):
         environ |= {"OMPI_COMM_WORLD_RANK": "1", "OMPI_COMM_WORLD_SIZE": "2"}
     if fault is None:
-        assert Config.from_environ(environ, _KNOBS).thread_core == 5
+        assert Config.from_environ(environ, _KNOBS).data_path.thread_core == 5
         return
     with pytest.raises(UsageError, match=fault):
         Config.from_environ(environ, _KNOBS)

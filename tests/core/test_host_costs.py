@@ -68,9 +68,9 @@ def test_a_user_gives_json_or_a_file_or_asks_to_measure(tmp_path):
     (tmp_path / "costs.json").write_text(text)
     for value in (text, str(tmp_path / "costs.json")):
         config = Config.from_environ({"HVDTUNE_HOST_COSTS": value})
-        assert (config.host_costs, config.measures_costs) == (COSTS, False)
+        assert (config.data_path.host_costs, config.data_path.measures_costs) == (COSTS, False)
     config = Config.from_environ({"HVDTUNE_HOST_COSTS": "measure"})
-    assert (config.host_costs, config.measures_costs) == (None, True)
+    assert (config.data_path.host_costs, config.data_path.measures_costs) == (None, True)
 
 
 @pytest.mark.parametrize(("text", "problem"), [(t, p) for t, p in FLAWED.items() if t])

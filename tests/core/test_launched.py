@@ -13,11 +13,13 @@ from hvdtune.core.config.environment import (
     read_setting,
     worker_environ,
 )
+from hvdtune.core.config.groups import RecordingConfig
 from hvdtune.core.config.knobs import Knob
 from hvdtune.core.config.launched import NOTE, TORCH_PLACE, give
 from hvdtune.errors import UsageError
 from hvdtune.horovod.vocabulary import VARIABLES
 from hvdtune.launcher.plan import Slot, slot_environ
+from tests.kit.configs import flat
 
 _KNOBS = (
     Knob("fusion_threshold_bytes", "bytes", "int", 0, 2**29, True, 2**27, "live"),
@@ -72,11 +74,8 @@ def test_what_a_launcher_sets_for_its_rank_is_nothing_to_a_launcher_inside_it(ra
     assert ours(own_environ()) == ours(_USERS)
     assert launcher_values() == {} and read_setting(knobs=_KNOBS) == {}
     inside = launch_defaults()
-    assert (inside.transport, inside.heartbeat_timeout_s, inside.controller) == (
-        "auto",
-        9.0,
-        "auto",
-    )
+    assert (inside.data_path.transport, inside.mpi.controller) == ("auto", "auto")
+    assert inside.timeouts.heartbeat_s == 9.0
     again = worker_environ({})
     assert ours(again).keys() == ours(_USERS).keys() | {NOTE}
 
@@ -112,7 +111,7 @@ def test_what_horovodrun_sets_for_its_rank_is_nothing_to_a_launcher_inside_it(na
         ("HOROVOD_STALL_SHUTDOWN_TIME_SECONDS", "70", "hang_abort_s", 70.0),
         ("HOROVOD_LOG_LEVEL", "debug", "log_level", "debug"),
         ("HOROVOD_THREAD_AFFINITY", "3,4", "thread_core", 4),
-        ("HOROVOD_GLOO_IFACE", "lo", "address", "127.0.0.1"),
+        ("HOROVOD_GLOO_IFACE", "lo", "own_address", "127.0.0.1"),
         ("HOROVOD_TIMELINE", "t.json", "horovod_timeline", "t.json"),
         ("HOROVOD_TIMELINE", "DYNAMIC", "horovod_timeline", ""),
     ],
@@ -125,11 +124,11 @@ def test_a_variable_of_horovods_that_the_script_sets_before_init_counts(
         "HVDTUNE_HANG_WARNING_S": "8",
         "HVDTUNE_LOG_LEVEL": "info",
     }
-    environ = rank({"HVDTUNE_ADDRESS": "127.0.0.9"} if field == "address" else None, users)
+    environ = rank({"HVDTUNE_ADDRESS": "127.0.0.9"} if field == "own_address" else None, users)
     environ[variable] = text
     config = Config.from_environ(knobs=_KNOBS)
-    assert (vars(config) | dict(config.setting))[field] == value
-    assert config.vain == ()
+    assert (flat(config) | dict(config.setting))[field] == value
+    assert config.ignored == ()
 
 
 @pytest.mark.parametrize(
@@ -166,18 +165,18 @@ def test_what_the_launcher_was_told_stands_and_the_script_hears_of_it(
     before = Config.from_environ(knobs=_KNOBS)
     os.environ[variable] = text
     after = Config.from_environ(knobs=_KNOBS)
-    (said,) = after.vain
-    assert said.endswith(sentence) and before.vain == ()
-    assert vars(after) | {"vain": ()} == vars(before)
+    (said,) = after.ignored
+    assert said.endswith(sentence) and before.ignored == ()
+    assert vars(after) | {"ignored": ()} == vars(before)
 
 
 def test_a_timeline_that_the_launcher_has_been_asked_for_is_not_the_ranks_own(rank):
     rank(users={"HOROVOD_TIMELINE": "t.json", "HOROVOD_TIMELINE_MARK_CYCLES": "1"})
     config = Config.from_environ(knobs=_KNOBS)
-    assert (config.horovod_timeline, config.horovod_cycles, config.vain) == ("", False, ())
+    assert (config.recording, config.ignored) == (RecordingConfig(), ())
     os.environ["HOROVOD_TIMELINE"] = "other.json"
     config = Config.from_environ(knobs=_KNOBS)
-    assert (config.horovod_timeline, config.horovod_cycles) == ("other.json", True)
+    assert config.recording == RecordingConfig(horovod_timeline="other.json", horovod_cycles=True)
 
 
 @pytest.mark.parametrize("text", ["1", "[]", '{"values": {}}'])

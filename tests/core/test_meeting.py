@@ -13,11 +13,11 @@ import pytest
 
 from hvdtune.core.config import meeting_point
 from hvdtune.core.config.dialect import ToldPlace
-from hvdtune.core.config.environment import Config
 from hvdtune.core.config.meeting_point import FIRST_PORT, PORTS, MeetingPoint, read_meeting_point
 from hvdtune.core.job import meeting, starter
 from hvdtune.core.job.job_file import JobFile
 from hvdtune.errors import HvdtuneError, RendezvousError, UsageError
+from tests.kit.configs import make_config
 
 _PLACE = ToldPlace(
     "slurm", "srun", 1, 2, local_size=2, rank_by="SLURM_PROCID", size_by="SLURM_NTASKS"
@@ -33,7 +33,7 @@ def point(folder, rank=1, job="7.0", **changes):
 
 
 def config(folder, rank=1, timeout_s=0.3, **changes):
-    return Config(start_timeout_s=timeout_s, meeting=point(folder, rank, **changes))
+    return make_config(start_s=timeout_s, meeting=point(folder, rank, **changes))
 
 
 @pytest.mark.parametrize("rank", [0, 1])
@@ -45,9 +45,10 @@ def test_both_ranks_are_led_to_one_rendezvous(tmp_path, rank, how):
     both = threading.Barrier(2)
 
     def start(joined):
-        found[joined.rank] = joined
+        rank = joined.place.rank
+        found[rank] = joined.rendezvous
         both.wait(10)
-        if joined.rank == 0:
+        if rank == 0:
             raise RendezvousError("enough")  # nobody dials, so that no job forms
         return "started"
 
@@ -63,8 +64,8 @@ def test_both_ranks_are_led_to_one_rendezvous(tmp_path, rank, how):
     for thread in threads:
         thread.join(20)
     assert found[0].key == found[1].key and len(found[0].key) == 32
-    assert found[0].rendezvous_port == found[1].rendezvous_port != 0
-    assert [found[0].rendezvous_address, found[1].rendezvous_address] == ["127.0.0.1"] * 2
+    assert found[0].port == found[1].port != 0
+    assert [found[0].address, found[1].address] == ["127.0.0.1"] * 2
     assert list(tmp_path.iterdir()) == []
 
 
@@ -174,10 +175,9 @@ def test_without_rank_0_the_error_says_where_it_was_looked_for_and_what_to_do(tm
 )
 def test_what_makes_the_file_needless_is_told(tmp_path, given, advice):
     lost = config(tmp_path, **given)
-    place = dataclasses.replace(lost.meeting.place, hosts=(), local_size=None)
-    lost = dataclasses.replace(
-        lost, meeting=dataclasses.replace(lost.meeting, place=place, host="")
-    )
+    met = lost.rendezvous.meeting
+    place = dataclasses.replace(met.place, hosts=(), local_size=None)
+    lost = make_config(lost, meeting=dataclasses.replace(met, place=place, host=""))
     with pytest.raises(RendezvousError, match=f" one that they share, or {advice}"):
         meeting.join(lost, pytest.fail)
 
@@ -190,7 +190,7 @@ def test_a_folder_that_is_not_there_is_told(tmp_path):
 @pytest.mark.parametrize("rank", [0, 1])
 def test_a_folder_that_the_user_has_named_is_not_made_and_no_rank_waits_for_it(tmp_path, rank):
     environ = {"HVDTUNE_SHARED_FOLDER": str(tmp_path / "typo"), "HVDTUNE_JOB_ID": "7"}
-    job = Config(meeting=read_meeting_point(environ, point("/", rank).place, tmp_path))
+    job = make_config(meeting=read_meeting_point(environ, point("/", rank).place, tmp_path))
     with pytest.raises(UsageError, match="typo: No such file or directory; set HVDTUNE_SHARED_"):
         meeting.join(job, pytest.fail)
     assert list(tmp_path.iterdir()) == []
@@ -225,7 +225,7 @@ def test_a_port_of_another_program_is_not_waited_for():
     tried = []
 
     def start(joined):
-        tried.append(joined.start_timeout_s)
+        tried.append(joined.timeouts.start_s)
         raise RendezvousError("nobody answers")
 
     with socket.create_server(("127.0.0.1", 0)) as other:
@@ -253,8 +253,9 @@ def test_a_key_that_one_side_only_was_given_is_told_at_once(tmp_path, of_rank_0,
     with socket.create_server(("127.0.0.1", 0)) as server:
         address = f"127.0.0.1:{server.getsockname()[1]}"
         lost = config(tmp_path, timeout_s=3600, **given)
-        place = dataclasses.replace(lost.meeting.place, local_size=1)
-        lost = dataclasses.replace(lost, meeting=dataclasses.replace(lost.meeting, place=place))
+        met = lost.rendezvous.meeting
+        place = dataclasses.replace(met.place, local_size=1)
+        lost = make_config(lost, meeting=dataclasses.replace(met, place=place))
         with (
             JobFile(tmp_path, "slurm/7.0").offered(address, of_rank_0),
             pytest.raises(UsageError, match=said),
@@ -280,11 +281,9 @@ def test_a_file_that_has_led_to_a_job_leads_to_no_other(tmp_path):
 )
 def test_each_job_has_a_key_of_its_own_though_the_user_has_one(tmp_path, first, second):
     def key_of(job, count):
-        found = Config(generation=count, start_timeout_s=1, meeting=point(tmp_path, key=bytes(32)))
-        found = Config(
-            **{**vars(found), "meeting": point(tmp_path, job=job, key=bytes(32))},
-        )
-        return meeting.join(found, lambda joined: joined.key)[1]
+        where = point(tmp_path, job=job, key=bytes(32))
+        found = make_config(generation=count, start_s=1, meeting=where)
+        return meeting.join(found, lambda joined: joined.rendezvous.key)[1]
 
     assert key_of(*first) == key_of(*first) != key_of(*second)
     assert bytes(32) not in (key_of(*first), key_of(*second))
@@ -387,7 +386,7 @@ def test_ports_of_jobs_lie_in_their_range_and_are_nobody_elses():
 def test_a_job_without_a_name_is_that_of_its_parent_on_one_host_and_refused_on_many(tmp_path):
     assert starter.starter_name(on_one_host=True) == starter.starter_name(on_one_host=True) != ""
     many = ToldPlace("flux", "flux", 1, 2, local_size=1, rank_by="R", size_by="S")
-    job = Config(start_timeout_s=0.1, meeting=MeetingPoint(many, "", tmp_path))
+    job = make_config(start_s=0.1, meeting=MeetingPoint(many, "", tmp_path))
     with pytest.raises(UsageError, match="set HVDTUNE_JOB_ID, the same for all ranks"):
         meeting.join(job, pytest.fail)
 

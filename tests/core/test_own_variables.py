@@ -31,7 +31,7 @@ def test_the_table_has_every_variable_that_is_read():
     ],
 )
 def test_a_variable_with_nearly_the_name_of_another_is_named(name, meant):
-    (sentence,) = Config.from_environ({name: "3"}).vain
+    (sentence,) = Config.from_environ({name: "3"}).ignored
     assert sentence == (
         f"{name} is no variable of hvdtune's and changes nothing: did you mean {meant}?"
     )

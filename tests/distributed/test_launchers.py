@@ -147,7 +147,7 @@ def test_the_timeout_of_the_first_group_is_the_jobs_also_under_hvdtune_run(monke
     for name, value in {**_RUN, "HVDTUNE_KEY_FILE": str(tmp_path / "key")}.items():
         monkeypatch.setenv(name, value)
     config = job._launched(job.GroupPlace(None, 0, 2, 77.0, (0, 1)))
-    assert config is not None and config.hang_abort_s == 77
+    assert config is not None and config.timeouts.hang_abort_s == 77
 
 
 _RUN = {"HVDTUNE_RENDEZVOUS": "127.0.0.1:1", "HVDTUNE_RANK": "0", "HVDTUNE_SIZE": "2"}

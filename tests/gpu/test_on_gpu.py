@@ -14,6 +14,7 @@ import torch
 
 import hvdtune.torch as hvd
 from hvdtune.core.config.environment import Config
+from hvdtune.core.config.groups import GpuConfig
 from hvdtune.core.rank import runtime
 from hvdtune.core.rank.process import PROCESS
 from hvdtune.errors import RankLostError
@@ -228,7 +229,7 @@ def lose_and_go_on():
             hvd.allreduce(tensor, name="second")
             torch.cuda.synchronize()
     hvd.shutdown()
-    runtime.init(config=Config(gpu_operations="nccl"))
+    runtime.init(config=Config(gpu=GpuConfig(operations="nccl")))
     again = hvd.allreduce(tensor, op=hvd.Sum, prescale_factor=2.0).cpu().tolist()
     return hvd.size(), sorted(set(again))
 

@@ -11,17 +11,22 @@ from hvdtune.tuner.process import supervisor
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "deadlines.md").read_text()
-DEFAULTS = Config.from_environ({}, knobs=())
+DEFAULTS = Config.from_environ({}, knobs=()).timeouts
 
 
 BINDING = "".join(path.read_text() for path in ROOT.glob("csrc/bindings/*.cc"))
 
 
 @pytest.mark.parametrize(
-    "name", ["start_timeout_s", "heartbeat_timeout_s", "hang_warning_s", "hang_abort_s"]
+    ("name", "value"),
+    [
+        ("start_timeout_s", DEFAULTS.start_s),
+        ("heartbeat_timeout_s", DEFAULTS.heartbeat_s),
+        ("hang_warning_s", DEFAULTS.hang_warning_s),
+        ("hang_abort_s", DEFAULTS.hang_abort_s),
+    ],
 )
-def test_the_defaults_are_those_of_the_configuration_and_of_the_core(name):
-    value = getattr(DEFAULTS, name)
+def test_the_defaults_are_those_of_the_configuration_and_of_the_core(name, value):
     assert f"| `HVDTUNE_{name.upper()}` | {value:g} |" in PAGE
     assert f'"{name}", {value:.1f}' in BINDING
 

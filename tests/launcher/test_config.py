@@ -16,6 +16,7 @@ from hvdtune.core.config.environment import (
 from hvdtune.core.config.knobs import Knob
 from hvdtune.errors import UsageError
 from hvdtune.parse import ALL_STEPS, StepWindow
+from tests.kit.configs import flat
 
 _KNOBS = (
     Knob("fusion_threshold_bytes", "bytes", "int", 0, 2**29, True, 2**27, "live"),
@@ -55,7 +56,8 @@ _ASKED = {"HOROVOD_TIMELINE": "t.json", "HOROVOD_TIMELINE_MARK_CYCLES": "1"}
 )
 def test_a_process_without_a_launcher(environ, fields):
     config = Config.from_environ(environ, _KNOBS)
-    assert {name: getattr(config, name) for name in fields} == fields
+    known = flat(config) | {"timeline_path": config.timeline_path}
+    assert {name: known[name] for name in fields} == fields
 
 
 @pytest.mark.parametrize(
@@ -69,7 +71,7 @@ def test_a_process_without_a_launcher(environ, fields):
         ),
         ({"HVDTUNE_TIMELINE": "/run/rank-%r.hvt"}, {"timeline_path": "/run/rank-1.hvt"}),
         ({"HVDTUNE_TIMELINE": "/run/t.hvt"}, {"timeline_path": "/run/t-rank1.hvt"}),
-        ({"HVDTUNE_TIMELINE_MAX_MB": "1.5"}, {"timeline_max_bytes": 3 << 19}),
+        ({"HVDTUNE_TIMELINE_MAX_MB": "1.5"}, {"recording_max_bytes": 3 << 19}),
         (_ASKED, {"horovod_timeline": "", "horovod_cycles": False}),
     ],
     ids=[
@@ -84,7 +86,8 @@ def test_a_process_without_a_launcher(environ, fields):
 )
 def test_a_launched_rank_knows(key_fd, environ, fields):
     config = Config.from_environ(_RANK_1 | {"HVDTUNE_KEY_FD": str(key_fd)} | environ, _KNOBS)
-    assert {name: getattr(config, name) for name in fields} == fields
+    known = flat(config) | {"timeline_path": config.timeline_path}
+    assert {name: known[name] for name in fields} == fields
     assert "key" not in repr(config)
 
 
@@ -106,13 +109,16 @@ def test_the_address_of_an_interface_is_the_one_that_leads_furthest(
         entries.append(SimpleNamespace(family=family, address=address))
     monkeypatch.setattr("psutil.net_if_addrs", lambda: {"eth9": entries})
     environ = {"HVDTUNE_KEY_FD": str(key_fd), "HVDTUNE_INTERFACE": "eth9"}
-    assert Config.from_environ(_RANK_1 | environ, ()).address == chosen
+    assert Config.from_environ(_RANK_1 | environ, ()).rendezvous.own_address == chosen
 
 
 def test_the_key_is_read_again_after_shutdown_but_not_inherited(key_fd):
     os.set_inheritable(key_fd, True)
     environ = _RANK_1 | {"HVDTUNE_KEY_FD": str(key_fd)}
-    assert Config.from_environ(environ, ()).key == Config.from_environ(environ, ()).key
+    assert (
+        Config.from_environ(environ, ()).rendezvous.key
+        == Config.from_environ(environ, ()).rendezvous.key
+    )
     assert not os.get_inheritable(key_fd)
 
 
@@ -121,7 +127,7 @@ def test_a_key_file_must_be_private(tmp_path):
     file.write_bytes(bytes(32))
     environ = _RANK_1 | {"HVDTUNE_KEY_FILE": str(file)}
     file.chmod(0o600)
-    assert Config.from_environ(environ, ()).key == bytes(32)
+    assert Config.from_environ(environ, ()).rendezvous.key == bytes(32)
     file.chmod(0o644)
     with pytest.raises(UsageError, match="can be read by others"):
         Config.from_environ(environ, ())
@@ -200,8 +206,8 @@ def test_a_key_of_the_wrong_length_is_refused(tmp_path):
 )
 def test_a_rank_listens_on_the_chosen_interface_else_on_loopback(key_fd, environ, address):
     environ = _RANK_1 | {"HVDTUNE_KEY_FD": str(key_fd)} | environ
-    assert Config.from_environ(environ, ()).address == address
-    assert launch_defaults(environ=environ).address == address
+    assert Config.from_environ(environ, ()).rendezvous.own_address == address
+    assert launch_defaults(environ=environ).rendezvous.own_address == address
 
 
 @pytest.mark.parametrize(
@@ -234,7 +240,7 @@ def test_knobs_come_from_our_variable_or_horovods(environ, setting):
     ],
 )
 def test_steps_to_record_are_read_as_python_slices(text, window):
-    assert Config.from_environ({"HVDTUNE_TIMELINE_STEPS": text}, ()).timeline_steps == window
+    assert Config.from_environ({"HVDTUNE_TIMELINE_STEPS": text}, ()).recording.steps == window
 
 
 @pytest.mark.parametrize(
@@ -297,4 +303,4 @@ def test_a_changed_environment_is_put_back(monkeypatch):
 
 def test_a_launcher_inside_a_rank_takes_its_timeouts_but_not_its_place():
     defaults = launch_defaults(environ=_RANK_1 | {"HVDTUNE_START_TIMEOUT_S": "77"})
-    assert (defaults.start_timeout_s, defaults.size) == (77.0, 1)
+    assert (defaults.timeouts.start_s, defaults.place.size) == (77.0, 1)

@@ -200,7 +200,7 @@ def run_job(todo: Sequence[Program], *, transport: str = "auto", **options: Any)
             first.size,
             theirs,
             transport=transport,
-            heartbeat_timeout_s=HEARTBEAT_TIMEOUT_S,
+            heartbeat_s=HEARTBEAT_TIMEOUT_S,
             variables=[{STORE_VARIABLE: store}] * first.size,
             **options,
         ) as job,

@@ -1,19 +1,20 @@
 """What is decided before, or without, MPI."""
 
-import dataclasses
 import re
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from hvdtune.core.config.environment import Config, MpiLauncher
+from hvdtune.core.config.environment import Config
+from hvdtune.core.config.groups import MpiLauncher
 from hvdtune.core.mpi import startup as joining
 from hvdtune.core.mpi.mpi_library import Choice, is_of_flavour, parse_version
 from hvdtune.errors import HvdtuneError, RendezvousError, UsageError
+from tests.kit.configs import make_config
 from tests.mpi.conftest import OPENMPI_SLOW
 
-STARTED = Config(mpi_launcher=MpiLauncher("openmpi", 2))
-LAUNCHED = Config(size=2, rendezvous_address="127.0.0.1", rendezvous_port=1)
+STARTED = make_config(mpi_launcher=MpiLauncher("openmpi", 2))
+LAUNCHED = make_config(size=2, rendezvous_address="127.0.0.1", rendezvous_port=1)
 
 
 @pytest.mark.parametrize(
@@ -62,13 +63,13 @@ def test_a_launchers_programs_use_its_abi(abi, flavours):
     ("config", "comm", "wanted"),
     [
         (Config(), None, False),
-        (Config(controller="mpi"), None, True),
+        (make_config(controller="mpi"), None, True),
         (Config(), [0], True),
         (STARTED, None, True),
-        (dataclasses.replace(STARTED, controller="hvdtune"), None, False),
+        (make_config(STARTED, controller="hvdtune"), None, False),
         (LAUNCHED, None, False),
         (LAUNCHED, [0, 1], False),
-        (dataclasses.replace(LAUNCHED, mpi_launcher=MpiLauncher("openmpi", 2)), None, False),
+        (make_config(LAUNCHED, mpi_launcher=MpiLauncher("openmpi", 2)), None, False),
     ],
 )
 def test_mpi_forms_the_jobs_that_it_started(config, comm, wanted):
@@ -79,8 +80,8 @@ def test_mpi_forms_the_jobs_that_it_started(config, comm, wanted):
     ("config", "comm", "part_of_text"),
     [
         (LAUNCHED, [0], "use process sets"),
-        (dataclasses.replace(LAUNCHED, controller="mpi"), None, "start it with mpirun"),
-        (Config(cpu_operations="mpi"), None, "needs a job started by mpirun"),
+        (make_config(LAUNCHED, controller="mpi"), None, "start it with mpirun"),
+        (make_config(cpu_operations="mpi"), None, "needs a job started by mpirun"),
     ],
 )
 def test_mpi_where_it_cannot_be_is_refused(config, comm, part_of_text):
@@ -105,7 +106,7 @@ def test_mpi_where_it_cannot_be_is_refused(config, comm, part_of_text):
 )
 def test_the_environment_says_who_started_the_process(environ, controller, operations, launcher):
     config = Config.from_environ(environ, ())
-    found = (config.controller, config.cpu_operations, config.mpi_launcher)
+    found = (config.mpi.controller, config.mpi.cpu_operations, config.mpi.launcher)
     assert found == (controller, operations, launcher)
 
 
@@ -120,7 +121,7 @@ def test_the_environment_says_who_started_the_process(environ, controller, opera
 def test_what_is_missing_is_said_where_there_is_no_plugin(monkeypatch, launcher, sentence):
     monkeypatch.setattr(joining.mpi_library, "choose_plugin", lambda _: None)
     with pytest.raises(UsageError, match=f"^{re.escape(sentence)}"):
-        joining.join(Config(mpi_launcher=launcher), None)
+        joining.join(make_config(mpi_launcher=launcher), None)
 
 
 @pytest.mark.parametrize("mpi", [OPENMPI_SLOW, "mpich"], indirect=True)
@@ -214,4 +215,4 @@ def test_who_was_told_of_others_does_not_go_on_alone_by_mpi(monkeypatch, launche
     monkeypatch.setattr(joining, "_open", lambda config: Library())
     refusal = UsageError if sentence else RendezvousError
     with pytest.raises(refusal, match=sentence or "goes on"):
-        joining.join(Config(mpi_launcher=launcher), None)
+        joining.join(make_config(mpi_launcher=launcher), None)

@@ -124,7 +124,7 @@ class Job:
         main: Callable[[Any, Connection], None] = rank_main,
     ) -> None:
         from hvdtune.core import _native
-        from hvdtune.core.config.environment import Config
+        from tests.kit.configs import make_config
 
         key = os.urandom(32)
         self.plan = plan
@@ -135,7 +135,7 @@ class Job:
         for rank in range(size):
             receive, send = _context.Pipe(duplex=False)
             point = f"{plan.place}={plan.action}@{plan.hit}:{fired_path}"
-            config = Config(
+            config = make_config(
                 rank=rank,
                 size=size,
                 host=plan.hosts[rank] if plan.hosts else "localhost",
@@ -143,7 +143,7 @@ class Job:
                 rendezvous_port=self.server.port,
                 key=key,
                 transport=plan.transport,
-                start_timeout_s=START_TIMEOUT_S,
+                start_s=START_TIMEOUT_S,
                 failpoint=point if rank == plan.victim else "",
             )
             process = _context.Process(target=main, args=(config, send))

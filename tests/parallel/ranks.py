@@ -18,6 +18,7 @@ from unittest import mock
 
 from hvdtune.core import _native
 from hvdtune.core.config.environment import Config
+from tests.kit.configs import make_config
 from tests.parallel.netns import Host
 
 _TESTS = ("tests.parallel.ranks", "tests.parallel.preloaded")
@@ -134,18 +135,18 @@ def _main(
         CONFIGS.append(config)
         runtime.init(config=config)
         try:
-            outcome = Outcome(config.rank, body(*arguments))
+            outcome = Outcome(config.place.rank, body(*arguments))
         finally:
             hvd.shutdown()
     except BaseException as error:
-        outcome = Outcome(config.rank, None, error, traceback.format_exc())
+        outcome = Outcome(config.place.rank, None, error, traceback.format_exc())
     # Plain pickle: multiprocessing's own would share tensors through a process that ends here.
     try:
         data = pickle.dumps(outcome)
     except Exception as error:
         # Else this rank would look killed. pytest's own exceptions cannot be pickled.
         trace = outcome.trace or traceback.format_exc()
-        data = pickle.dumps(Outcome(config.rank, None, AssertionError(repr(error)), trace))
+        data = pickle.dumps(Outcome(config.place.rank, None, AssertionError(repr(error)), trace))
     results.send_bytes(data)
     results.close()
 
@@ -178,11 +179,11 @@ def start(
     for rank in range(size):
         receive, send = CONTEXT.Pipe(duplex=False)
         place = places[rank] if places else None
-        config_of_rank = Config(
+        config_of_rank = make_config(
             rank=rank,
             size=size,
             host=hosts[rank] if hosts else "localhost",
-            address=place.address if place else "",
+            own_address=place.address if place else "",
             rendezvous_address=launcher.partition("%")[0],  # the interface is the launcher's
             rendezvous_port=server.port,
             key=key,

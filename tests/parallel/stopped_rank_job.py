@@ -9,7 +9,6 @@ of its memory changed after it had used it again, and whether it could begin ane
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 import os
@@ -43,26 +42,26 @@ def rank_main(memory: str, folder: Path, config: Any, results: Connection) -> No
 
     import hvdtune.torch as hvd
     from hvdtune.core import _native
-    from hvdtune.core.config.environment import Config
     from hvdtune.core.rank import runtime
     from hvdtune.errors import RankLostError
+    from tests.kit.configs import make_config
 
     torch.set_num_threads(1)
     # So dear are copies of its own that the kernel copies between processes.
     costs = _native.default_host_costs() | {"copy_ns": 1e4, "far_copy_ns": 1e4}
-    runtime.init(config=dataclasses.replace(config, host_costs=costs))
+    runtime.init(config=make_config(config, host_costs=costs))
     tensor = reduce_in(memory)
     try:
         for _ in range(2):  # the others may be done with the first one when it stops
             hvd.allreduce_(tensor, op=hvd.Sum, name="gradient")
-            if config.rank == VICTIM:
+            if config.place.rank == VICTIM:
                 break
     except RankLostError as error:
         outcome: dict[str, Any] = {"rank": error.rank, "text": str(error)}
     else:
         results.send("success")
         return
-    if config.rank == VICTIM:
+    if config.place.rank == VICTIM:
         results.send("RankLostError")
         return
     tensor.fill_(7)
@@ -73,7 +72,7 @@ def rank_main(memory: str, folder: Path, config: Any, results: Connection) -> No
         time.sleep(0.01)
     outcome["changed"] = int((tensor != 7).sum())
     hvd.shutdown()
-    runtime.init(config=Config())
+    runtime.init(config=make_config())
     outcome["anew"] = hvd.allreduce(torch.ones(1), op=hvd.Sum).item()
     hvd.shutdown()
     results.send(outcome)

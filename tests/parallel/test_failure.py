@@ -47,7 +47,7 @@ def test_after_sigkill_every_survivor_names_the_rank_and_the_tensor(seed):
 
 
 def test_a_stopped_rank_is_lost_after_the_heartbeat_timeout():
-    with start(reduce_for_ever, 3, heartbeat_timeout_s=1.0) as job:
+    with start(reduce_for_ever, 3, heartbeat_s=1.0) as job:
         while (job.server.next_event(30.0) or {})["type"] != "formed":
             pass
         time.sleep(0.3)
@@ -103,14 +103,14 @@ def add_up():
     return hvd.allreduce(torch.ones(1), op=hvd.Sum).item()
 
 
-TIMES = ("start_timeout_s", "heartbeat_timeout_s", "hang_warning_s", "hang_abort_s")
+TIMES = ("start_s", "heartbeat_s", "hang_warning_s", "hang_abort_s")
 
 
 @pytest.mark.parametrize(
     ("body", "config", "value"),
     [
         pytest.param(add_up, dict.fromkeys(TIMES, 1e10), 2.0, id="times-may-be-centuries"),
-        pytest.param(busy, {"heartbeat_timeout_s": 1.0}, 2.0, id="a-busy-rank-is-not-a-dead-one"),
+        pytest.param(busy, {"heartbeat_s": 1.0}, 2.0, id="a-busy-rank-is-not-a-dead-one"),
         pytest.param(after_shutdown, {}, "refused", id="functions-refuse-to-work-after-shutdown"),
     ],
 )

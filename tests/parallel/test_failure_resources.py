@@ -90,7 +90,7 @@ def test_a_rank_that_cannot_map_the_others_memory_is_the_one_at_fault():
 
 
 def outcomes_with(places, **config):
-    with start(add_up, len(places), places=places, start_timeout_s=10.0, **config) as job:
+    with start(add_up, len(places), places=places, start_s=10.0, **config) as job:
         return job.outcomes()
 
 

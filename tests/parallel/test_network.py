@@ -104,7 +104,7 @@ def test_after_a_partition_every_rank_names_one_of_the_other_side(pair, directio
         train_until_it_fails,
         4,
         places=two_by_two(pair),
-        heartbeat_timeout_s=HEARTBEAT_S,
+        heartbeat_s=HEARTBEAT_S,
         setting=setting,
     ) as job:
         wait_until_formed(job)
@@ -119,9 +119,7 @@ def test_after_a_partition_every_rank_names_one_of_the_other_side(pair, directio
 
 def test_after_a_reset_every_rank_names_one_of_the_other_side(pair):
     here, there = pair.hosts
-    with start(
-        train_until_it_fails, 4, places=two_by_two(pair), heartbeat_timeout_s=HEARTBEAT_S
-    ) as job:
+    with start(train_until_it_fails, 4, places=two_by_two(pair), heartbeat_s=HEARTBEAT_S) as job:
         wait_until_formed(job)
         pair.rule(here, there, "meta l4proto tcp reject with tcp reset")
         pair.rule(there, here, "meta l4proto tcp reject with tcp reset")
@@ -129,9 +127,7 @@ def test_after_a_reset_every_rank_names_one_of_the_other_side(pair):
 
 
 def test_a_host_whose_ranks_are_all_frozen_is_named(pair):
-    with start(
-        train_until_it_fails, 4, places=two_by_two(pair), heartbeat_timeout_s=HEARTBEAT_S
-    ) as job:
+    with start(train_until_it_fails, 4, places=two_by_two(pair), heartbeat_s=HEARTBEAT_S) as job:
         wait_until_formed(job)
         for rank in SIDES[1]:
             os.kill(job.pid(rank), signal.SIGSTOP)
@@ -149,7 +145,7 @@ def test_a_host_whose_ranks_are_all_frozen_is_named(pair):
 def test_a_partition_that_rank_0_cannot_see_is_found_by_the_ranks_it_divides():
     with (
         netns.network(3) as trio,
-        start(train_until_it_fails, 3, places=trio.hosts, heartbeat_timeout_s=HEARTBEAT_S) as job,
+        start(train_until_it_fails, 3, places=trio.hosts, heartbeat_s=HEARTBEAT_S) as job,
     ):
         wait_until_formed(job)
         trio.rule(trio.hosts[1], trio.hosts[2], "drop")
@@ -175,7 +171,7 @@ def leave_or_wait(go):
 def test_who_leaves_through_a_network_that_drops_packets_is_not_taken_for_dead(pair, tmp_path):
     here, there = pair.hosts
     go = tmp_path / "go"
-    with start(leave_or_wait, 2, go, places=pair.hosts, heartbeat_timeout_s=HEARTBEAT_S) as job:
+    with start(leave_or_wait, 2, go, places=pair.hosts, heartbeat_s=HEARTBEAT_S) as job:
         wait_until_formed(job)
         # What rank 0 says is dropped for a while; that its socket was closed would get through.
         pair.rule(here, there, "tcp flags & psh == psh drop")
@@ -197,7 +193,7 @@ def test_a_slow_network_is_not_a_dead_one(pair):
     try:
         # Each host sends half a megabyte per operation: that takes longer than the heartbeat's
         # timeout.
-        values = run(reduce_twice, 4, places=two_by_two(pair), heartbeat_timeout_s=HEARTBEAT_S)
+        values = run(reduce_twice, 4, places=two_by_two(pair), heartbeat_s=HEARTBEAT_S)
     finally:
         pair.unlimit()
     assert values == [[6.0, 6.0]] * 4
@@ -208,7 +204,7 @@ def never_reached():
 
 
 @pytest.mark.parametrize(
-    ("rule", "text", "start_timeout_s"),
+    ("rule", "text", "start_s"),
     [
         ("tcp flags & (syn | ack) == syn reject with tcp reset", "Connection refused", 60.0),
         # The kernel accepts, and then nothing that is said arrives.
@@ -219,9 +215,9 @@ def never_reached():
     ],
     ids=["refused", "half-open", "unreachable"],
 )
-def test_a_job_whose_hosts_cannot_connect_is_not_formed(pair, rule, text, start_timeout_s):
+def test_a_job_whose_hosts_cannot_connect_is_not_formed(pair, rule, text, start_s):
     here, there = pair.hosts
-    with start(never_reached, 4, places=two_by_two(pair), start_timeout_s=start_timeout_s) as job:
+    with start(never_reached, 4, places=two_by_two(pair), start_s=start_s) as job:
         # The ranks there reach the launcher, but no rank here.
         pair.rule(there, here, f"tcp dport != {job.server.port} {rule}")
         outcomes = job.outcomes()

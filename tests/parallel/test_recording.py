@@ -324,7 +324,7 @@ def test_every_bucket_says_why_it_was_closed(tmp_path, setting, reason):
 
 def test_only_the_steps_asked_for_are_recorded(tmp_path):
     window = StepWindow(first=3, end=9, every=2)
-    trace = recorded(tmp_path, train, 12, 2, timeline_steps=window)
+    trace = recorded(tmp_path, train, 12, 2, recording_steps=window)
     steps = trace.events[trace.events["kind"] == "STEP"]
     assert steps.groupby("rank")["seq"].apply(list).to_dict() == {0: [3, 5, 7], 1: [3, 5, 7]}
     done = trace.events[trace.events["kind"] == "ALLREDUCE"]

@@ -107,8 +107,8 @@ def what_moves():
 
 
 def test_the_variable_is_a_switch():
-    assert Config.from_environ({}).zero_copy
-    assert not Config.from_environ({"HVDTUNE_ZERO_COPY": "0"}).zero_copy
+    assert Config.from_environ({}).data_path.zero_copy
+    assert not Config.from_environ({"HVDTUNE_ZERO_COPY": "0"}).data_path.zero_copy
     with pytest.raises(UsageError, match="HVDTUNE_ZERO_COPY=maybe is neither 0 nor 1"):
         Config.from_environ({"HVDTUNE_ZERO_COPY": "maybe"})
 

@@ -50,8 +50,8 @@ class NodeMeeting:
         """
         size, config = point.place.size or 1, launch_defaults(variables=variables)
         share = math.ceil(ranks / size) if ranks else slots_of_node()
-        self._point, self._size, self._address = point, size, config.address
-        self._slots, self._timeout_s = slots or share, config.start_timeout_s
+        self._point, self._size, self._address = point, size, config.rendezvous.own_address
+        self._slots, self._timeout_s = slots or share, config.timeouts.start_s
         self._asked = {**asked, "the number of nodes": str(size)}
 
     @property

@@ -56,7 +56,8 @@ def preflight(
     \b
     hvdtune preflight -H node1:4,node2:4
     """
-    from hvdtune.core.config.environment import inherited_environ, own_environ, require_interface
+    from hvdtune.core.config.environment import inherited_environ, own_environ
+    from hvdtune.core.config.interfaces import require_interface
     from hvdtune.core.config.key_source import users_key
     from hvdtune.core.config.meeting_point import chosen_port
     from hvdtune.launcher.hosts import parse_hosts, read_hostfile

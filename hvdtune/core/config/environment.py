@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import functools
-import ipaddress
 import os
-import socket
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, TypeVar, cast
+from typing import TYPE_CHECKING, Final
 
-from hvdtune import parse
-from hvdtune.core.config import host_costs, script_knobs
-from hvdtune.core.config.key_source import launched_key
+from hvdtune.core.config import script_knobs
+from hvdtune.core.config.groups import (
+    DataPath,
+    GpuConfig,
+    MpiConfig,
+    MpiLauncher,
+    RankPlace,
+    RecordingConfig,
+    RendezvousConfig,
+    Timeouts,
+)
 from hvdtune.core.config.knobs import Knob, Value, load_knobs, parse_assignments
 from hvdtune.core.config.launched import (
     OWN_PLACE,
@@ -27,7 +32,8 @@ from hvdtune.core.config.launched import (
     settle,
     without_launch,
 )
-from hvdtune.core.config.own_variables import unknown
+from hvdtune.core.config.own_variables import read_choice, read_variable, unknown
+from hvdtune.core.config.thread_cores import core_at_place, read_thread_cores
 from hvdtune.errors import UsageError
 from hvdtune.horovod import variables
 from hvdtune.horovod.vocabulary import LOG_LEVELS as LOG_LEVELS
@@ -39,102 +45,35 @@ if TYPE_CHECKING:
     from hvdtune.core.config.dialect import ToldPlace
     from hvdtune.core.config.meeting_point import MeetingPoint
 
-TRANSPORTS: Final = ("auto", "tcp")
-# Who brings the ranks together: whichever started them, MPI, or hvdtune's own launcher alone.
-CONTROLLERS: Final = ("auto", "mpi", "hvdtune")
-CPU_OPERATIONS: Final = ("hvdtune", "mpi")
-GPU_OPERATIONS: Final = ("auto", "nccl", "host")
-GPU_BITS: Final = ("nccl", "exact")
-JOIN_RULES: Final = ("hvdtune", "horovod")
-WHEN_FULL: Final = ("ring", "stop")
 _ALIAS: Final = str(Path(__file__).parents[2] / "alias")
-
-T = TypeVar("T")
-
-
-@dataclasses.dataclass(frozen=True)
-class MpiLauncher:
-    """What started this process. `flavour` is "openmpi", "mpich" (and all that share its ABI) or
-    "" for one of these; `size` is the number of processes, 0 where that is not told, and `rank`
-    this one's."""
-
-    flavour: str
-    size: int
-    rank: int = 0
 
 
 @dataclasses.dataclass(frozen=True)
 class Config:
-    """What the environment says about this process.
+    """The configuration of this process, from its environment.
 
-    `rendezvous_port` 0 means that no launcher of ours started it; without a `meeting` it is then
-    rank 0 of 1 and has no sockets. `setting`
-    holds only the knobs the environment names; the others keep their defaults. `timeline` is the
-    raw trace file with `%r` for the rank, "" for none; when it has `timeline_max_bytes` (0: no
-    cap) the oldest records go ("ring") or no more come ("stop"); it has `timeline_steps` only.
-    `meeting` is where the ranks find each other that another launcher has started, None for others.
-    `horovod_timeline` is the trace in Horovod's format that rank 0 writes where no launcher does
-    it, "" for none, `horovod_cycles` whether it shows the cycles. `vain` has a sentence about each
-    variable that the script has set to no effect.
-    `address` is the one that this process
-    listens on and is reached at, "" for loopback. `hang_warning_s` and `hang_abort_s` are the
-    times after which operations that wait are explained and given up, 0 for never; rank 0's
-    count. `hang_about` is what an explanation begins with, "" for nothing.
-    `gpu_operations` "nccl" lets the core carry tensors in a GPU's memory, with the sums that
-    `gpu_bits` says, by the libraries that are named or found; "auto" does where there are these
-    libraries and a GPU for each rank of the host. `join_rule` "horovod" refuses operations other
-    than allreduce and barrier while a rank has joined; rank 0's counts.
-    `thread_core` is the processor that the core's threads keep to, -1 for any. `zero_copy` lets
-    gradients live in memory that the ranks of a host share. `host_costs` is what moving bytes
-    costs on this host, and alone decides which way they go; None: as it was measured before,
-    and lately, and `measures_costs` that they are measured anew. `worker` is this process's
-    number in an elastic job, whose launcher then is at the rendezvous and tells it rank and
-    size; -1 elsewhere. `failpoint` is for cores compiled with failpoints
-    (`csrc/base/failpoint.h`).
+    Attributes:
+        place, rendezvous, recording, timeouts, data_path, gpu, mpi: groups of related variables.
+        setting: values of the knobs that the environment names; the others have their defaults.
+        join_rule: "horovod" refuses operations except allreduce and barrier while a rank has
+            joined. Rank 0's value is used.
+        log_level: lowest level that is shown on stderr.
+        failpoint: for cores compiled with failpoints (`csrc/base/failpoint.h`).
+        ignored: one warning per variable that was set too late to take effect.
     """
 
-    rank: int = 0
-    size: int = 1
-    local_rank: int = 0
-    local_size: int = 1
-    cross_rank: int = 0
-    cross_size: int = 1
-    host: str = "localhost"
-    address: str = ""
-    rendezvous_address: str = ""
-    rendezvous_port: int = 0
-    key: bytes = dataclasses.field(default=b"", repr=False)
+    place: RankPlace = dataclasses.field(default_factory=RankPlace)
+    rendezvous: RendezvousConfig = dataclasses.field(default_factory=RendezvousConfig)
+    recording: RecordingConfig = dataclasses.field(default_factory=RecordingConfig)
+    timeouts: Timeouts = dataclasses.field(default_factory=Timeouts)
+    data_path: DataPath = dataclasses.field(default_factory=DataPath)
+    gpu: GpuConfig = dataclasses.field(default_factory=GpuConfig)
+    mpi: MpiConfig = dataclasses.field(default_factory=MpiConfig)
     setting: Mapping[str, Value] = dataclasses.field(default_factory=dict)
-    timeline: str = ""
-    timeline_max_bytes: int = 0
-    timeline_when_full: str = "ring"
-    timeline_steps: parse.StepWindow = parse.ALL_STEPS
-    horovod_timeline: str = ""
-    horovod_cycles: bool = False
-    heartbeat_timeout_s: float = 2.0
-    hang_warning_s: float = 5.0
-    hang_abort_s: float = 600.0
-    hang_about: str = ""
-    failpoint: str = ""
-    start_timeout_s: float = 30.0
-    transport: str = "auto"
-    log_level: str = "warning"
-    generation: int = 0
-    controller: str = "auto"
-    cpu_operations: str = "hvdtune"
-    gpu_operations: str = "host"
-    gpu_bits: str = "nccl"
     join_rule: str = "hvdtune"
-    cuda_library: str = ""
-    nccl_library: str = ""
-    zero_copy: bool = True
-    host_costs: Mapping[str, float] | None = None
-    measures_costs: bool = False
-    thread_core: int = -1
-    worker: int = -1
-    mpi_launcher: MpiLauncher | None = None
-    meeting: MeetingPoint | None = None
-    vain: tuple[str, ...] = ()
+    log_level: str = "warning"
+    failpoint: str = ""
+    ignored: tuple[str, ...] = ()
 
     @property
     def timeline_path(self) -> str:
@@ -143,113 +82,80 @@ class Config:
         A path without `%r` becomes one of each rank where there are several. A worker of an elastic
         job is told its own.
         """
-        path = self.timeline.replace("%r", str(self.rank))
+        place, rendezvous, timeline = self.place, self.rendezvous, self.recording.timeline
+        path = timeline.replace("%r", str(place.rank))
         if not path:
             return ""
         stem = Path(path).stem
-        if self.size > 1 and self.worker < 0 and path == self.timeline:
-            stem += f"-rank{self.rank}"
-        if self.generation > 0:
-            stem += f"-job{self.generation}"
+        if place.size > 1 and rendezvous.worker < 0 and path == timeline:
+            stem += f"-rank{place.rank}"
+        if rendezvous.generation > 0:
+            stem += f"-job{rendezvous.generation}"
         return str(Path(path).with_stem(stem))
 
     @classmethod
     def from_environ(
         cls, environ: Mapping[str, str] | None = None, knobs: Sequence[Knob] | None = None
     ) -> Config:
-        """Reads `environ` (default: the process's) against `knobs` (default: the knob table).
+        """Read `environ` (default: the process's) against `knobs` (default: the knob table).
 
-        Raises UsageError naming the variable whose value cannot be.
+        Raises UsageError naming the variable with a wrong value.
         """
-        env, vain = settle(os.environ if environ is None else environ)
+        env, ignored = settle(os.environ if environ is None else environ)
         # Loaded here, since every script that imports a framework's module loads this one.
         from hvdtune.core.config import dialects
 
         place = dialects.recognise(env, forming=True)
         config = cls._read(env, knobs)._placed(env, place)
-        if config.rendezvous_port == 0:
+        if config.rendezvous.port == 0:
             variables.check_alone(env, is_told=place is not None)
         path, why_not = _horovod_timeline(env, config)
-        if why_not:
-            vain = (*vain, in_vain(env, "HOROVOD_TIMELINE", why_not))
-        if place is not None and place.remark:
-            vain = (*vain, place.remark)
-        vain = (*vain, *unknown_variables(env, knobs))
         cycles = bool(path) and bool(launcher_values(env).get("HOROVOD_TIMELINE_MARK_CYCLES"))
-        return dataclasses.replace(config, horovod_timeline=path, horovod_cycles=cycles, vain=vain)
+        warnings = [
+            *ignored,
+            in_vain(env, "HOROVOD_TIMELINE", why_not) if why_not else "",
+            "" if place is None else place.remark,
+            *unknown_variables(env, knobs),
+        ]
+        return dataclasses.replace(
+            config,
+            recording=dataclasses.replace(
+                config.recording, horovod_timeline=path, horovod_cycles=cycles
+            ),
+            ignored=tuple(filter(None, warnings)),
+        )
 
     def _placed(self, env: Mapping[str, str], place: ToldPlace | None) -> Self:
-        """This with what another launcher, if there is one, tells of the place."""
-        if place is None or self.rendezvous_port:
+        """Return this with the place that another launcher has set, if any."""
+        if place is None or self.rendezvous.port:
             return self
-        is_complete = _is_complete(place)
+        meeting = _meeting(env, place) if _is_complete(place) else None
+        host = env.get("HVDTUNE_HOST") or place.host or self.place.host
+        core = core_at_place(env, place)
         return dataclasses.replace(
             self,
-            host=(env.get("HVDTUNE_HOST") or place.host or self.host).lower(),
-            meeting=_meeting(env, place) if is_complete else None,
-            mpi_launcher=_mpi_launcher(place),
-            thread_core=_told_core(env, place),
+            place=dataclasses.replace(self.place, host=host.lower()),
+            rendezvous=dataclasses.replace(self.rendezvous, meeting=meeting),
+            mpi=dataclasses.replace(self.mpi, launcher=_mpi_launcher(place)),
+            data_path=dataclasses.replace(self.data_path, thread_core=core),
         )
 
     @classmethod
     def _read(cls, env: Mapping[str, str], knobs: Sequence[Knob] | None) -> Config:
         variables.check(env)
-        rank = _read(env, "HVDTUNE_RANK", parse.whole, 0)
-        size = _read(env, "HVDTUNE_SIZE", parse.whole, 1)
-        if rank and not env.get("HVDTUNE_SIZE"):
-            raise UsageError(
-                f"HVDTUNE_RANK={rank} is set, but not HVDTUNE_SIZE: `hvdtune run` sets both for "
-                "its ranks; unset it elsewhere"
-            )
-        if not 0 <= rank < size:
-            raise UsageError(
-                f"HVDTUNE_RANK={rank} is not a rank of HVDTUNE_SIZE={size}: `hvdtune run` sets "
-                "both for its ranks; unset them elsewhere"
-            )
-        address, port = _read(env, "HVDTUNE_RENDEZVOUS", parse.endpoint, ("", 0))
-        if size > 1 and port == 0:
-            raise UsageError(f"HVDTUNE_SIZE={size} needs HVDTUNE_RENDEZVOUS: use `hvdtune run`")
+        place = RankPlace.read(env)
         return cls(
-            rank=rank,
-            size=size,
-            local_rank=_read(env, "HVDTUNE_LOCAL_RANK", parse.whole, 0),
-            local_size=_read(env, "HVDTUNE_LOCAL_SIZE", parse.whole, 1),
-            cross_rank=_read(env, "HVDTUNE_CROSS_RANK", parse.whole, 0),
-            cross_size=_read(env, "HVDTUNE_CROSS_SIZE", parse.whole, 1),
-            # Ranks with the same name share memory, however it is spelled.
-            host=(env.get("HVDTUNE_HOST") or socket.gethostname()).lower(),
-            address=_own_address(env),
-            rendezvous_address=address,
-            rendezvous_port=port,
-            key=launched_key(env) if port else b"",
+            place,
+            RendezvousConfig.read(env, place.size),
+            RecordingConfig.read(env),
+            Timeouts.read(env),
+            DataPath.read(env, place),
+            GpuConfig.read(env),
+            MpiConfig.read(env),
             setting=read_setting(env, knobs),
-            timeline=env.get("HVDTUNE_TIMELINE", ""),
-            timeline_max_bytes=int(
-                _read(env, "HVDTUNE_TIMELINE_MAX_MB", parse.amount, 0.0) * 2**20
-            ),
-            timeline_when_full=_choice(env, "HVDTUNE_TIMELINE_WHEN_FULL", WHEN_FULL),
-            timeline_steps=_read(env, "HVDTUNE_TIMELINE_STEPS", parse.step_window, parse.ALL_STEPS),
-            heartbeat_timeout_s=_read(env, "HVDTUNE_HEARTBEAT_TIMEOUT_S", parse.positive, 2.0),
-            hang_warning_s=_read(env, "HVDTUNE_HANG_WARNING_S", parse.amount, 5.0),
-            hang_abort_s=_read(env, "HVDTUNE_HANG_ABORT_S", parse.amount, 600.0),
+            join_rule=read_choice(env, "HVDTUNE_JOIN", ("hvdtune", "horovod")),
+            log_level=read_variable(env, "HVDTUNE_LOG_LEVEL", log_level, "warning"),
             failpoint=env.get("HVDTUNE_FAILPOINT", ""),
-            start_timeout_s=_read(env, "HVDTUNE_START_TIMEOUT_S", parse.positive, 30.0),
-            transport=_read(
-                env, "HVDTUNE_TRANSPORT", functools.partial(parse.one_of, TRANSPORTS), "auto"
-            ),
-            log_level=_read(env, "HVDTUNE_LOG_LEVEL", log_level, "warning"),
-            controller=_choice(env, "HVDTUNE_CONTROLLER", CONTROLLERS),
-            cpu_operations=_cpu_operations(env),
-            gpu_operations=_choice(env, "HVDTUNE_GPU_OPERATIONS", GPU_OPERATIONS),
-            gpu_bits=_choice(env, "HVDTUNE_GPU_BITS", GPU_BITS),
-            join_rule=_choice(env, "HVDTUNE_JOIN", JOIN_RULES),
-            cuda_library=env.get("HVDTUNE_CUDA_LIBRARY", ""),
-            nccl_library=env.get("HVDTUNE_NCCL_LIBRARY", ""),
-            zero_copy=_read(env, "HVDTUNE_ZERO_COPY", parse.switch, True),
-            host_costs=_read(env, "HVDTUNE_HOST_COSTS", host_costs.parse, None),
-            measures_costs=env.get("HVDTUNE_HOST_COSTS") == "measure",
-            thread_core=_launched_core(env),
-            worker=_read(env, "HVDTUNE_WORKER", parse.whole, -1),
         )
 
 
@@ -312,17 +218,8 @@ def launch_defaults(
 
 
 def thread_cores(given: Mapping[str, str]) -> tuple[str, tuple[int, ...]]:
-    """The cores that `given`, then the environment name for the threads of a host's ranks.
-
-    Returns what has named them, as `NAME=VALUE`, and the cores; "" and () where nothing has. Raises
-    UsageError for what names no cores.
-    """
-    env = {**own_environ(), **given}
-    own = "HVDTUNE_THREAD_AFFINITY"
-    cores: tuple[int, ...] = _read(env, own, parse.wholes, ())
-    names = (own, *(term.variable for term in variables.standing_for(own)))
-    source = next((f"{name}={env[name]}" for name in names if env.get(name)), "")
-    return source, cores
+    """Return what `read_thread_cores` does, of `given`, then of the environment."""
+    return read_thread_cores({**own_environ(), **given})
 
 
 def node_meeting(environ: Mapping[str, str] | None = None) -> MeetingPoint | None:
@@ -485,20 +382,6 @@ def _change_environ(variables: Mapping[str, str | None]) -> None:
             os.environ[name] = value
 
 
-def _choice(env: Mapping[str, str], name: str, choices: Sequence[str]) -> str:
-    return _read(env, name, functools.partial(parse.one_of, choices), choices[0])
-
-
-def _cpu_operations(env: Mapping[str, str]) -> str:
-    chosen = _choice(env, "HVDTUNE_CPU_OPERATIONS", CPU_OPERATIONS)
-    if chosen == "mpi" and _read(env, "HOROVOD_MPI_THREADS_DISABLE", parse.switch, False):
-        raise UsageError(
-            "HOROVOD_MPI_THREADS_DISABLE is on, but MPI is to carry out the collectives, which it "
-            "does on a thread of its own: unset one of them"
-        )
-    return chosen
-
-
 def _horovod_timeline(env: Mapping[str, str], config: Config) -> tuple[str, str]:
     """The trace that HOROVOD_TIMELINE asks the ranks for, and why there is none though it does.
 
@@ -506,40 +389,12 @@ def _horovod_timeline(env: Mapping[str, str], config: Config) -> tuple[str, str]
     """
     path = str(launcher_values(env).get("HOROVOD_TIMELINE", ""))
     launch = Launch.of(env)
-    launched = config.rendezvous_port != 0
+    launched = config.rendezvous.port != 0
     if launched and (launch is None or not launch.is_changed(env, "HOROVOD_TIMELINE")):
         return "", ""
-    if path and launched and config.timeline:
+    if path and launched and config.recording.timeline:
         return "", "`hvdtune run` records this job's timeline already"
     return path, ""
-
-
-def _launched_core(env: Mapping[str, str]) -> int:
-    local_rank = _read(env, "HVDTUNE_LOCAL_RANK", parse.whole, 0)
-    return _thread_core(env, local_rank, _read(env, "HVDTUNE_LOCAL_SIZE", parse.whole, 1))
-
-
-def _told_core(env: Mapping[str, str], place: ToldPlace) -> int:
-    cores: tuple[int, ...] = _read(env, "HVDTUNE_THREAD_AFFINITY", parse.wholes, ())
-    if cores and place.local_rank is None and not place.is_node:
-        raise UsageError(
-            f"thread affinity names a core for each rank of a host, but {place.title} does not say "
-            "which of them this process is: bind the processes by its own options"
-        )
-    local_rank = place.local_rank or 0
-    return _thread_core(env, local_rank, place.local_size or local_rank + 1)
-
-
-def _thread_core(env: Mapping[str, str], local_rank: int, local_size: int) -> int:
-    cores: tuple[int, ...] = _read(env, "HVDTUNE_THREAD_AFFINITY", parse.wholes, ())
-    if not cores:
-        return -1
-    if len(cores) < local_size:
-        raise UsageError(
-            f"thread affinity names {len(cores)} of the {local_size} cores that the ranks of a "
-            "host need, one for each, as in 0,2"
-        )
-    return cores[local_rank]
 
 
 def _meeting(env: Mapping[str, str], place: ToldPlace) -> MeetingPoint | None:
@@ -562,54 +417,3 @@ def _mpi_launcher(place: ToldPlace) -> MpiLauncher | None:
 
     flavour = dialects.mpi_flavour(place)
     return None if flavour is None else MpiLauncher(flavour, place.size or 0, place.rank or 0)
-
-
-def _read(env: Mapping[str, str], name: str, parse_text: Callable[[str], T], default: T) -> T:
-    """Reads hvdtune's variable, else Horovod's that stand for it, else returns the default."""
-    if text := env.get(name, ""):
-        try:
-            return parse_text(text)
-        except ValueError as error:
-            raise UsageError(f"{name}={text} {error}") from None
-    for term in variables.standing_for(name):
-        if (value := variables.value_of(env, term)) is not None:
-            return cast(T, value)
-    return default
-
-
-def require_interface(name: str, source: str) -> None:
-    """Raises UsageError unless this host has an address at that network interface.
-
-    Args:
-        source: what has named the interface, as it is spelled there.
-    """
-    try:
-        _address_of_interface(name)
-    except ValueError as error:
-        raise UsageError(f"{source} {name} {error}") from None
-
-
-def _own_address(env: Mapping[str, str]) -> str:
-    for variable in ("HVDTUNE_INTERFACE", "HOROVOD_GLOO_IFACE"):
-        if env.get(variable):
-            if env.get("HVDTUNE_ADDRESS"):
-                raise UsageError(f"give HVDTUNE_ADDRESS or {variable}, not both")
-            return _read(env, variable, _address_of_interface, "")
-    return _read(env, "HVDTUNE_ADDRESS", parse.address, "")
-
-
-def _address_of_interface(name: str) -> str:
-    import psutil
-
-    interfaces = psutil.net_if_addrs()
-    if name not in interfaces:
-        raise ValueError(f"is none of this host's interfaces: {', '.join(sorted(interfaces))}")
-    addresses = [
-        ipaddress.ip_address(entry.address)
-        for entry in interfaces[name]
-        if entry.family in (socket.AF_INET, socket.AF_INET6)
-    ]
-    if not addresses:
-        raise ValueError("has no address")
-    # A link-local address of IPv6 (fe80::1%eth0) leads no further than its link.
-    return str(min(addresses, key=lambda address: (address.version, address.is_link_local)))

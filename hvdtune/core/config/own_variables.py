@@ -5,10 +5,16 @@ The knobs have a variable each besides, as `hvdtune.core.config.knobs` lists the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
-from typing import Final
+import functools
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Final, TypeVar, cast
 
+from hvdtune import parse
 from hvdtune.core.config.launched import NOTE, OWN_PLACE, TRAINING_PYTHON
+from hvdtune.errors import UsageError
+from hvdtune.horovod import variables
+
+T = TypeVar("T")
 
 PREFIX: Final = "HVDTUNE_"
 _ALIKE: Final = 0.7  # of two names: twice what they have in common over both lengths
@@ -91,3 +97,26 @@ def unknown(env: Mapping[str, str], knobs: Callable[[], Collection[str]]) -> Ite
             f"did you mean {meant}?" if meant else "docs/reference.md lists those that there are"
         )
         yield f"{name} is no variable of hvdtune's and changes nothing: {advice}"
+
+
+def read_variable(
+    env: Mapping[str, str], name: str, parse_text: Callable[[str], T], default: T
+) -> T:
+    """Return the value of hvdtune's variable, else of Horovod's for it, else the default.
+
+    Raises UsageError naming the variable with a wrong value.
+    """
+    if text := env.get(name, ""):
+        try:
+            return parse_text(text)
+        except ValueError as error:
+            raise UsageError(f"{name}={text} {error}") from None
+    for term in variables.standing_for(name):
+        if (value := variables.value_of(env, term)) is not None:
+            return cast(T, value)
+    return default
+
+
+def read_choice(env: Mapping[str, str], name: str, choices: Sequence[str]) -> str:
+    """Return the choice as `read_variable` does; the first one is the default."""
+    return read_variable(env, name, functools.partial(parse.one_of, choices), choices[0])

@@ -67,8 +67,7 @@ def join(config: Config, start: Start[T]) -> tuple[Config, T]:
     All processes of the job call it. Called again after a job has ended, they form the next one.
 
     Args:
-        config: with a `meeting`, whose place has rank and size; `generation` counts the jobs that
-            this process was in before.
+        config: with a meeting point whose place has rank and size.
         start: joins the job whose rendezvous its argument names; returns when all ranks have.
 
     Returns:
@@ -78,11 +77,13 @@ def join(config: Config, start: Start[T]) -> tuple[Config, T]:
         RendezvousError: not every rank came within the start timeout.
         UsageError: the environment leaves out what the ranks need to find each other.
     """
-    point = config.meeting
+    point = config.rendezvous.meeting
     assert point is not None
     rank, size = point.place.rank, point.place.size
     assert rank is not None and size is not None
-    config = dataclasses.replace(config, rank=rank, size=size)
+    config = dataclasses.replace(
+        config, place=dataclasses.replace(config.place, rank=rank, size=size)
+    )
     try:
         if rank == 0:
             return _lead(config, point, start)
@@ -176,11 +177,15 @@ def _lead(config: Config, point: MeetingPoint, start: Start[T]) -> tuple[Config,
     both are refused, by a sentence that names both. Another program that has the port answers
     nothing, or not as rank 0 does, and is not waited for.
     """
-    how = opening(point, config.address, config.generation)
-    wait_s = config.start_timeout_s
-    hasty = dataclasses.replace(config, start_timeout_s=min(wait_s, _TWIN_S))
+    how = opening(point, config.rendezvous.own_address, config.rendezvous.generation)
+    wait_s = config.timeouts.start_s
+    hasty = dataclasses.replace(
+        config, timeouts=dataclasses.replace(config.timeouts, start_s=min(wait_s, _TWIN_S))
+    )
     try:
-        channel = JobChannel(how.key, config.size, how.bind_host, wait_s, GENERATION, how.port)
+        channel = JobChannel(
+            how.key, config.place.size, how.bind_host, wait_s, GENERATION, how.port
+        )
     except RendezvousError as taken:
         if not how.port:
             raise
@@ -210,20 +215,21 @@ def _lead(config: Config, point: MeetingPoint, start: Start[T]) -> tuple[Config,
 
 def _follow(config: Config, point: MeetingPoint, start: Start[T]) -> tuple[Config, T]:
     """The other ranks: find out where rank 0 listens."""
-    found = find_leader(point, config.address, config.generation, config.start_timeout_s)
-    config = met_at(config, *found)
+    address, count = config.rendezvous.own_address, config.rendezvous.generation
+    config = met_at(config, *find_leader(point, address, count, config.timeouts.start_s))
     return config, start(config)
 
 
-def met_at(config: Config, rendezvous: str, key: bytes) -> Config:
+def met_at(config: Config, endpoint: str, key: bytes) -> Config:
     """The configuration of a rank that knows where rank 0 listens."""
-    host, port = parse.endpoint(rendezvous)
-    address = config.address
+    host, port = parse.endpoint(endpoint)
+    address = config.rendezvous.own_address
     if not address and not route.is_loopback(host):
         address = route.address_for_peers(host)
-    return dataclasses.replace(
-        config, address=address, rendezvous_address=host, rendezvous_port=port, key=key
+    rendezvous = dataclasses.replace(
+        config.rendezvous, address=host, port=port, key=key, own_address=address
     )
+    return dataclasses.replace(config, rendezvous=rendezvous)
 
 
 def _job_of(point: MeetingPoint) -> str:
@@ -276,7 +282,8 @@ def _where(config: Config, point: MeetingPoint) -> str:
     if not point.is_by_port:
         path = _file_of(point, _job_of(point)).path
         return f"the others look for {path}, in a folder that all hosts have to share"
-    address, port = _listening_address(point, config.address), point.port_of(_job_of(point))
+    address = _listening_address(point, config.rendezvous.own_address)
+    port = point.port_of(_job_of(point))
     host, unknown = point.host, ""
     if point.place.is_on_one_host:
         host = _LOOPBACK

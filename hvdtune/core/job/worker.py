@@ -59,7 +59,7 @@ class ElasticWorker:
 
     def __init__(self, config: Config) -> None:
         """Raises RendezvousError when the launcher cannot be reached."""
-        self.number = config.worker
+        self.number = config.rendezvous.worker
         self.has_state = False
         self.commits = 0
         self.all_commits = 0
@@ -86,12 +86,14 @@ class ElasticWorker:
             host, port = parse.endpoint(place.rendezvous)
             placed = dataclasses.replace(
                 config,
-                address=config.address or _own_address(host),
-                rank=place.rank,
-                size=place.size,
-                generation=place.generation,
-                rendezvous_address=host,
-                rendezvous_port=port,
+                place=dataclasses.replace(config.place, rank=place.rank, size=place.size),
+                rendezvous=dataclasses.replace(
+                    config.rendezvous,
+                    address=host,
+                    port=port,
+                    own_address=config.rendezvous.own_address or _own_address(host),
+                    generation=place.generation,
+                ),
             )
             try:
                 return placed, start(placed)
@@ -178,11 +180,12 @@ class ElasticWorker:
 
 
 def _connect(config: Config) -> Messages:
-    address = config.rendezvous_address, config.rendezvous_port
+    rendezvous = config.rendezvous
+    address = rendezvous.address, rendezvous.port
     for attempt in range(_ATTEMPTS):
         try:
             connection, session = proof.dial(
-                address, config.key, proof.WORKER, proof.FIRST, config.start_timeout_s
+                address, rendezvous.key, proof.WORKER, proof.FIRST, config.timeouts.start_s
             )
             return Messages(connection, session, dialed=True)
         except proof.CutOffError as error:
@@ -207,5 +210,5 @@ def _own_address(launcher: str) -> str:
 
 
 def _unreachable(config: Config, error: Exception) -> RendezvousError:
-    where = f"{config.rendezvous_address} port {config.rendezvous_port}"
+    where = f"{config.rendezvous.address} port {config.rendezvous.port}"
     return RendezvousError(f"Cannot reach the launcher of this job at {where}: {error}")

@@ -17,7 +17,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, NoReturn
 
 from hvdtune import parse
-from hvdtune.core.config.environment import Config, MpiLauncher, cache_folder
+from hvdtune.core.config.environment import Config, cache_folder
+from hvdtune.core.config.groups import MpiLauncher
 from hvdtune.core.config.key_source import KEY_BYTES
 from hvdtune.core.job.route import address_for_peers
 from hvdtune.core.mpi import mpi_library
@@ -54,7 +55,7 @@ class Place:
     def await_formed(self) -> None:
         """Returns when every rank has been told to go. Does nothing on other ranks than 0."""
         if self.channel is not None:
-            self.channel.await_formed(self.config.start_timeout_s)
+            self.channel.await_formed(self.config.timeouts.start_s)
 
     def __enter__(self) -> Self:
         return self
@@ -69,31 +70,31 @@ def is_wanted(config: Config, comm: object) -> bool:
 
     Raises UsageError when that was asked for and cannot be.
     """
-    if config.rendezvous_port:
-        if comm is not None and not _is_everybody(comm, config.size):
+    if config.rendezvous.port:
+        if comm is not None and not _is_everybody(comm, config.place.size):
             raise UsageError(
                 "hvd.init(comm=...) needs a job started by mpirun; this one was started by "
                 "`hvdtune run`: use process sets for some of its ranks"
             )
-        if config.controller == "mpi" or config.cpu_operations == "mpi":
+        if config.mpi.controller == "mpi" or config.mpi.cpu_operations == "mpi":
             raise UsageError(
                 "MPI was asked for (HVDTUNE_CONTROLLER or HVDTUNE_CPU_OPERATIONS), but this job "
                 "was started by `hvdtune run`: start it with mpirun"
             )
         return False
-    if config.controller == "hvdtune" and comm is None:
+    if config.mpi.controller == "hvdtune" and comm is None:
         return False
-    if comm is not None or config.controller == "mpi":
+    if comm is not None or config.mpi.controller == "mpi":
         return True
-    if config.mpi_launcher is None:
-        if config.cpu_operations == "mpi":
+    if config.mpi.launcher is None:
+        if config.mpi.cpu_operations == "mpi":
             raise UsageError("HVDTUNE_CPU_OPERATIONS=mpi needs a job started by mpirun")
         return False
-    if _choice(config.mpi_launcher) is not None or config.cpu_operations == "mpi":
+    if _choice(config.mpi.launcher) is not None or config.mpi.cpu_operations == "mpi":
         return True
     # Without a plugin the ranks meet by what mpirun tells each of them; a program that is alone
     # needs nobody to say so.
-    return config.meeting is None and config.mpi_launcher.size != 1
+    return config.rendezvous.meeting is None and config.mpi.launcher.size != 1
 
 
 def join(config: Config, comm: object) -> Place:
@@ -108,53 +109,59 @@ def join(config: Config, comm: object) -> Place:
         RendezvousError: not every rank came within the start timeout.
     """
     library = _open(config)
-    if config.mpi_launcher is not None and comm is None:
-        _require_company(config.mpi_launcher, library.world_place()[1])
-    if config.cpu_operations == "mpi" and (level := library.threads()) != MULTIPLE:
+    if config.mpi.launcher is not None and comm is None:
+        _require_company(config.mpi.launcher, library.world_place()[1])
+    if config.mpi.cpu_operations == "mpi" and (level := library.threads()) != MULTIPLE:
         raise UsageError(
             "HVDTUNE_CPU_OPERATIONS=mpi calls MPI from a thread of its own and needs "
             f"MPI_THREAD_MULTIPLE; MPI was initialised with MPI_THREAD_{THREAD_LEVELS[level]}"
         )
-    communicator = _communicator(library, comm, config.start_timeout_s)
-    timeout_s = config.start_timeout_s
-    told = communicator.gather(json.dumps([communicator.node(), config.host]), timeout_s)
+    communicator = _communicator(library, comm, config.timeouts.start_s)
+    timeout_s = config.timeouts.start_s
+    told = communicator.gather(json.dumps([communicator.node(), config.place.host]), timeout_s)
     nodes, names = zip(*map(json.loads, told), strict=True)
     hosts = host_names(nodes, names)
     rank = communicator.rank
-    address = config.address or _address(rank, nodes, names)
+    address = config.rendezvous.own_address or _address(rank, nodes, names)
     config = dataclasses.replace(
-        config, rank=rank, size=communicator.size, host=hosts[rank], address=address
+        config,
+        place=dataclasses.replace(
+            config.place, rank=rank, size=communicator.size, host=hosts[rank]
+        ),
+        rendezvous=dataclasses.replace(config.rendezvous, own_address=address),
     )
     config, channel = _meet(config, communicator)
-    return Place(config, communicator if config.cpu_operations == "mpi" else None, channel)
+    return Place(config, communicator if config.mpi.cpu_operations == "mpi" else None, channel)
 
 
 def _meet(config: Config, communicator: Any) -> tuple[Config, JobChannel | None]:
     """Rank 0 opens the rendezvous and tells the others over MPI where it is, and the key."""
     channel, word, error = None, b"", ""
-    if config.rank == 0:
+    if config.place.rank == 0:
         from hvdtune.core.job.channel import JobChannel
 
         key, generation = os.urandom(KEY_BYTES), next(_generations)
-        bind_host = config.address or _LOOPBACK
+        bind_host = config.rendezvous.own_address or _LOOPBACK
         try:
-            channel = JobChannel(key, config.size, bind_host, config.start_timeout_s, generation)
+            channel = JobChannel(
+                key, config.place.size, bind_host, config.timeouts.start_s, generation
+            )
             word = key + f"{generation} {channel.address}".encode()
         except HvdtuneError as failure:
             error = str(failure)
-    word = communicator.broadcast(word, 0, config.start_timeout_s)
+    word = communicator.broadcast(word, 0, config.timeouts.start_s)
     if not word:
         raise RendezvousError(f"Rank 0 could not open a rendezvous: {error or 'see its error'}")
     number, address = word[KEY_BYTES:].decode().split()
     host, port = parse.endpoint(address)
-    found = dataclasses.replace(
-        config,
+    rendezvous = dataclasses.replace(
+        config.rendezvous,
+        address=host,
+        port=port,
         key=word[:KEY_BYTES],
         generation=int(number),
-        rendezvous_address=host,
-        rendezvous_port=port,
     )
-    return found, channel
+    return dataclasses.replace(config, rendezvous=rendezvous), channel
 
 
 def host_names(nodes: Sequence[int], names: Sequence[str]) -> list[str]:
@@ -228,9 +235,9 @@ def _open(config: Config) -> Any:
     if _library is None:
         from hvdtune.core import _native
 
-        choice = _choice(config.mpi_launcher)
+        choice = _choice(config.mpi.launcher)
         if choice is None:
-            _refuse(config.mpi_launcher)
+            _refuse(config.mpi.launcher)
         if choice.plugin.is_relative_to(cache_folder()):
             require_trusted(choice.plugin)
         if choice.library is not None:

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from hvdtune.core import _native
     from hvdtune.core.config.dialect import ToldPlace
     from hvdtune.core.config.environment import Config
+    from hvdtune.core.config.groups import GpuConfig
     from hvdtune.core.job.worker import ElasticWorker
 
 Undo = Callable[[], None]
@@ -167,7 +168,7 @@ class Process:
             if self._was_forked:
                 raise UsageError(OF_THE_PARENT)
             config = _with_gpu_operations(config, self.has_gpu_tensors)
-            _warn_of_vain(config)
+            _warn_of_ignored(config)
             # Loaded when a job is formed, for the sake of those who only import a framework.
             from hvdtune.core.mpi import startup
 
@@ -178,35 +179,38 @@ class Process:
                     config = place.config
                     runtime, self._stacks = _start(config, more)
                     place.await_formed()
-            elif meet is None and config.worker >= 0:
+            elif meet is None and config.rendezvous.worker >= 0:
                 config, (runtime, self._stacks) = self._join_elastic(config, check)
-            elif meet is not None or (config.meeting is not None and not config.rendezvous_port):
-                point = config.meeting
-                check(config.size if point is None else point.place.size or 1)
-                config = dataclasses.replace(config, generation=config.generation + self._launched)
+            elif meet is not None or (
+                config.rendezvous.meeting is not None and not config.rendezvous.port
+            ):
+                point = config.rendezvous.meeting
+                check(config.place.size if point is None else point.place.size or 1)
+                config = _after(self._launched, config)
                 from hvdtune.core.job import meeting
 
                 config, (runtime, self._stacks) = (meet or meeting.join)(config, start_met)
                 self._launched += 1
             else:
-                check(config.size)
-                config = dataclasses.replace(config, generation=config.generation + self._launched)
+                check(config.place.size)
+                config = _after(self._launched, config)
                 runtime, self._stacks = start_alone(config)
                 self._launched += 1
+            recording = config.recording
             self.place = runtime.topology() | {
                 "job": _job_name(config),
                 "mpi": by_mpi,
-                "gpu_operations": config.gpu_operations,
-                "gpu_libraries": (config.cuda_library, config.nccl_library),
+                "gpu_operations": config.gpu.operations,
+                "gpu_libraries": (config.gpu.cuda_library, config.gpu.nccl_library),
                 "zero_copy": _can_share(config),
-                "recorded": bool(config.timeline or config.horovod_timeline),
-                "horovod_timeline": config.horovod_timeline,
-                "horovod_cycles": config.horovod_cycles,
+                "recorded": bool(recording.timeline or recording.horovod_timeline),
+                "horovod_timeline": recording.horovod_timeline,
+                "horovod_cycles": recording.horovod_cycles,
             }
-            if self.worker is not None and config.worker >= 0:
+            if self.worker is not None and config.rendezvous.worker >= 0:
                 _tell_place(self.place)
-            if config.meeting is not None and self.generation == 0:
-                _compare_local_rank(config.meeting.place, self.place["local_rank"])
+            if config.rendezvous.meeting is not None and self.generation == 0:
+                _compare_local_rank(config.rendezvous.meeting.place, self.place["local_rank"])
             self.generation += 1
             self.marks_steps = False
             self.script_knobs = {}
@@ -221,7 +225,7 @@ class Process:
         from hvdtune.core.job.worker import ElasticWorker
 
         def start(placed: Config) -> tuple[_native.Runtime, StackSource | None]:
-            check(placed.size)
+            check(placed.place.size)
             return _start(placed, {})
 
         if self.worker is None:
@@ -283,10 +287,18 @@ class Refusal:
         raise UsageError(OF_THE_PARENT)
 
 
-def _warn_of_vain(config: Config) -> None:
-    """Rank 0 says what was set in vain."""
-    rank = config.rank if config.meeting is None else config.meeting.place.rank
-    for text in config.vain if rank == 0 else ():
+def _after(jobs: int, config: Config) -> Config:
+    """Return the configuration of the next job of a process that has formed this many jobs."""
+    rendezvous = config.rendezvous
+    rendezvous = dataclasses.replace(rendezvous, generation=rendezvous.generation + jobs)
+    return dataclasses.replace(config, rendezvous=rendezvous)
+
+
+def _warn_of_ignored(config: Config) -> None:
+    """Warn of ignored variables on rank 0."""
+    meeting = config.rendezvous.meeting
+    rank = config.place.rank if meeting is None else meeting.place.rank
+    for text in config.ignored if rank == 0 else ():
         warnings.warn(text, stacklevel=4)  # of who calls init
 
 
@@ -332,19 +344,19 @@ def _end(runtime: _native.Runtime) -> None:
 
 def _job_name(config: Config) -> str:
     """Return a name, equal on all ranks of a job and in no other job; the key stays secret."""
-    if not config.key:  # a job of one rank
+    if not config.rendezvous.key:  # a job of one rank
         return secrets.token_hex(_NAME_BYTES)
-    number = str(config.generation).encode()
-    return hashlib.blake2b(number, digest_size=_NAME_BYTES, key=config.key).hexdigest()
+    number = str(config.rendezvous.generation).encode()
+    return hashlib.blake2b(number, digest_size=_NAME_BYTES, key=config.rendezvous.key).hexdigest()
 
 
 def _can_share(config: Config) -> bool:
-    ours = config.transport != "tcp" and config.cpu_operations != "mpi"
-    return config.zero_copy and ours
+    ours = config.data_path.transport != "tcp" and config.mpi.cpu_operations != "mpi"
+    return config.data_path.zero_copy and ours
 
 
 def _start(config: Config, more: dict[str, Any]) -> Started:
-    stacks = open_stack_source() if config.size > 1 else None
+    stacks = open_stack_source() if config.place.size > 1 else None
     try:
         return _started(config, more, stacks), stacks
     except BaseException:
@@ -356,7 +368,7 @@ def _start(config: Config, more: dict[str, Any]) -> Started:
 def _started(config: Config, more: dict[str, Any], stacks: StackSource | None) -> _native.Runtime:
     from hvdtune.core import _native
 
-    with threads_on(config.thread_core):
+    with threads_on(config.data_path.thread_core):
         runtime = _native.Runtime(_options(config, stacks) | more)
     if runtime.has_measured_costs():
         # Where nothing can be kept, as in a container's read-only home, every job measures.
@@ -374,8 +386,9 @@ def _tell_where_it_runs(config: Config) -> None:
 
     levels = environment.LOG_LEVELS
     if levels.index(config.log_level) <= levels.index("info"):
-        place = f"rank {config.rank} of {config.size} on {config.host}"
-        line = f"hvdtune[{config.rank}] info: {place}: {where_it_runs(config.thread_core)}\n"
+        rank, core = config.place.rank, config.data_path.thread_core
+        place = f"rank {rank} of {config.place.size} on {config.place.host}"
+        line = f"hvdtune[{rank}] info: {place}: {where_it_runs(core)}\n"
         with contextlib.suppress(OSError):  # stderr is closed
             os.write(2, line.encode())
 
@@ -397,8 +410,8 @@ def start_beside(config: Config) -> _native.Runtime:
     The configuration is that of a rank of a job whose rendezvous rank 0 holds while it forms only,
     or of the only rank of a job. It has no GPU operations: a process has one thread for NCCL.
     """
-    config = dataclasses.replace(config, gpu_operations="host")
-    more = {"launched": False, "generation": BESIDE} if config.size > 1 else {}
+    config = _with_gpu_on_host(config)
+    more = {"launched": False, "generation": BESIDE} if config.place.size > 1 else {}
     return _started(config, more, None)
 
 
@@ -412,27 +425,32 @@ def _with_gpu_operations(config: Config, can_have_gpu_tensors: bool) -> Config:
     """This with "host" in place of "auto" where it cannot become anything else."""
     from hvdtune.core.toolchain import nccl
 
-    if config.gpu_operations == "nccl":
-        error = nccl.libraries_error(config.cuda_library, config.nccl_library)
+    gpu = config.gpu
+    if gpu.operations == "nccl":
+        error = nccl.libraries_error(config.gpu.cuda_library, config.gpu.nccl_library)
         if error:
             raise UsageError(
                 f"HVDTUNE_GPU_OPERATIONS=nccl needs CUDA's driver and NCCL: {error}. Install them "
                 "(`hvdtune doctor` lists missing parts), or unset HVDTUNE_GPU_OPERATIONS"
             )
-    if config.gpu_operations != "auto":
+    if gpu.operations != "auto":
         return config
     if can_have_gpu_tensors:
-        error = nccl.libraries_error(config.cuda_library, config.nccl_library)
+        error = nccl.libraries_error(config.gpu.cuda_library, config.gpu.nccl_library)
         if not error:
             return config
-        if config.cuda_library or config.nccl_library:
+        if gpu.cuda_library or gpu.nccl_library:
             warnings.warn(
                 f"GPU tensors are copied through host memory: {error}. Point "
                 "HVDTUNE_CUDA_LIBRARY and HVDTUNE_NCCL_LIBRARY to existing libraries, or unset "
                 "them",
                 stacklevel=4,  # of who calls init
             )
-    return dataclasses.replace(config, gpu_operations="host")
+    return _with_gpu_on_host(config)
+
+
+def _with_gpu_on_host(config: Config) -> Config:
+    return dataclasses.replace(config, gpu=dataclasses.replace(config.gpu, operations="host"))
 
 
 def _own_gpus(place: dict[str, Any]) -> str:
@@ -448,60 +466,61 @@ def _own_gpus(place: dict[str, Any]) -> str:
     return "nccl" if has_own and not found["unusable"] else "host"
 
 
-def _gpu_options(config: Config) -> dict[str, Any]:
-    if config.gpu_operations == "host":
+def _gpu_options(gpu: GpuConfig) -> dict[str, Any]:
+    if gpu.operations == "host":
         return {}
     from hvdtune.core.toolchain.nccl import wheel_library
 
     return {
         "gpu_operations": True,
-        "gpu_bits": config.gpu_bits,
-        "cuda_library": config.cuda_library,
-        "nccl_library": config.nccl_library or wheel_library(),
+        "gpu_bits": gpu.bits,
+        "cuda_library": gpu.cuda_library,
+        "nccl_library": gpu.nccl_library or wheel_library(),
     }
 
 
 def _options(config: Config, stacks: StackSource | None) -> dict[str, Any]:
     from hvdtune.core.config import environment, host_costs
 
+    rendezvous, recording, timeouts = config.rendezvous, config.recording, config.timeouts
     options: dict[str, Any] = {
-        "rank": config.rank,
-        "size": config.size,
-        "host": config.host,
-        "bind_address": config.address,
-        "shared_memory": config.transport != "tcp",
+        "rank": config.place.rank,
+        "size": config.place.size,
+        "host": config.place.host,
+        "bind_address": rendezvous.own_address,
+        "shared_memory": config.data_path.transport != "tcp",
         "setting": dict(config.setting),
-        "heartbeat_timeout_s": config.heartbeat_timeout_s,
-        "start_timeout_s": config.start_timeout_s,
-        "hang_warning_s": config.hang_warning_s,
-        "hang_abort_s": config.hang_abort_s,
-        "hang_about": config.hang_about,
+        "heartbeat_timeout_s": timeouts.heartbeat_s,
+        "start_timeout_s": timeouts.start_s,
+        "hang_warning_s": timeouts.hang_warning_s,
+        "hang_abort_s": timeouts.hang_abort_s,
+        "hang_about": timeouts.hang_about,
         "refuses_after_join": config.join_rule == "horovod",
         "failpoint": config.failpoint,
         "log_level": environment.LOG_LEVELS.index(config.log_level),
         "timeline_path": config.timeline_path,
-        "timeline_max_bytes": config.timeline_max_bytes,
-        "timeline_stops": config.timeline_when_full == "stop",
-        "timeline_first_step": config.timeline_steps.first,
-        "timeline_end_step": config.timeline_steps.end,
-        "timeline_every_step": config.timeline_steps.every,
+        "timeline_max_bytes": recording.max_bytes,
+        "timeline_stops": recording.when_full == "stop",
+        "timeline_first_step": recording.steps.first,
+        "timeline_end_step": recording.steps.end,
+        "timeline_every_step": recording.steps.every,
         "version": __version__,
     }
-    options |= _gpu_options(config)
+    options |= _gpu_options(config.gpu)
     if stacks is not None:
         options["stack_signal"] = stacks.signal
         options["stack_fd"] = stacks.fd
-    costs = config.host_costs
+    costs = config.data_path.host_costs
     options["only_costs_decide"] = costs is not None
-    if costs is None and not config.measures_costs and config.size > 1:
+    if costs is None and not config.data_path.measures_costs and config.place.size > 1:
         costs = host_costs.load(environment.cache_folder())
     if costs is not None:
         options["host_costs"] = dict(costs)
-    if config.rendezvous_port:
-        options["store_address"] = config.rendezvous_address
-        options["store_port"] = config.rendezvous_port
-        options["key"] = config.key
-        options["generation"] = config.generation
+    if rendezvous.port:
+        options["store_address"] = rendezvous.address
+        options["store_port"] = rendezvous.port
+        options["key"] = rendezvous.key
+        options["generation"] = rendezvous.generation
     return options
 
 

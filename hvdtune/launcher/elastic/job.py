@@ -323,7 +323,8 @@ class ElasticJob:
         if is_local(name) or not is_loopback(address):
             return address
         try:
-            return address_for([name], launch_defaults(variables=self._options.environ).address)
+            config = launch_defaults(variables=self._options.environ)
+            return address_for([name], config.rendezvous.own_address)
         except (LaunchError, UsageError) as error:
             self._say(f"host {name} is left out: {error}")
             return None

@@ -86,7 +86,7 @@ class _Host:
         """
         self._key = bytes.fromhex(key)
         if not address and interface:
-            address = launch_defaults({"HVDTUNE_INTERFACE": interface}).address
+            address = launch_defaults({"HVDTUNE_INTERFACE": interface}).rendezvous.own_address
         self._address = address or address_for_launcher(launcher)
         interfaces = {self._address: interface, **_addresses()}
         if ipaddress.ip_address(self._address).is_loopback:

@@ -33,14 +33,15 @@ def main() -> None:
     places: dict[str, dict[str, Any]] = json.loads(sys.argv[2])
     config = Config.from_environ()
     if places:
-        place = Host(**places[config.host])
+        place = Host(**places[config.place.host])
         place.enter()
-        config = dataclasses.replace(config, address=place.address)
+        rendezvous = dataclasses.replace(config.rendezvous, own_address=place.address)
+        config = dataclasses.replace(config, rendezvous=rendezvous)
     checked = "--check" in sys.argv[3:]
     if not checked:
         # Each rank keeps to a core, or where the scheduler puts it would be most of the noise.
         cores = sorted(os.sched_getaffinity(0))
-        os.sched_setaffinity(0, {cores[config.rank % len(cores)]})
+        os.sched_setaffinity(0, {cores[config.place.rank % len(cores)]})
     runtime.init(config=config)
     step = CheckedStep(scenario) if checked else Step(scenario)
     while True:

@@ -170,8 +170,11 @@ def main(ranks):
     with tempfile.TemporaryDirectory() as folder:
         for operations in ("hvdtune", "mpi"):
             trace = str(Path(folder) / f"{operations}-%r.hvt")
+            config = Config.from_environ()
             config = dataclasses.replace(
-                Config.from_environ(), cpu_operations=operations, timeline=trace
+                config,
+                mpi=dataclasses.replace(config.mpi, cpu_operations=operations),
+                recording=dataclasses.replace(config.recording, timeline=trace),
             )
             runtime.init(config=config)
             assert hvd.size() == hvd.local_size() == ranks
