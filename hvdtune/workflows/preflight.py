@@ -99,7 +99,7 @@ def preflight(request: PreflightRequest) -> PreflightReport:
     if not request.hosts:
         if (point := node_meeting()) is not None:
             raise UsageError(
-                f"{point.place.title} reports {point.place.size} hosts ({point.place.told_by}), "
+                f"{point.place.title} reports {point.place.size} hosts ({point.place.source}), "
                 "but not how to reach the others. List all of them with -H HOST:SLOTS,HOST:SLOTS."
             )
         allocation = read_allocation(own_environ())

@@ -59,10 +59,10 @@ def test_a_variant_that_the_script_does_not_have_is_refused(hvdtune, script, wor
     ("words", "error"),
     [
         (("compare", "train.py"), "--variant"),
-        (("compare", "--variant", "a b", "train.py"), "'a b' is no name of a knob"),
+        (("compare", "--variant", "a b", "train.py"), "'a b' is not a valid name of a knob"),
         (("compare", "--mode", "restart", "--variant", "a", "train.py"), "No such option: --mode"),
         (("run", "--trials", "2", "--knobs", "scrip.a", "train.py"), "unknown knob scrip.a"),
-        (("run", "--fix", "script.a b=1", "train.py"), "'a b' is no name of a knob"),
+        (("run", "--fix", "script.a b=1", "train.py"), "'a b' is not a valid name of a knob"),
     ],
 )
 def test_what_cannot_be_is_refused_before_anything_starts(call, script, words, error):

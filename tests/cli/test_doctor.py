@@ -131,7 +131,7 @@ _KEY = {"HVDTUNE_KEY": "5a" * 32}
             "ok",
             "node1, at port 4000, by the key of HVDTUNE_KEY",
         ),
-        ({"HVDTUNE_KEY_FILE": "/proc/absent/key"}, "refused", "/proc/absent/key is not there"),
+        ({"HVDTUNE_KEY_FILE": "/proc/absent/key"}, "refused", "/proc/absent/key does not exist"),
     ],
 )
 def test_where_the_processes_of_a_launcher_meet_is_told(

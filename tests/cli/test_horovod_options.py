@@ -220,7 +220,7 @@ def test_horovods_variable_asks_for_horovods_format(monkeypatch, arguments, horo
 
 def test_the_launcher_refuses_too_few_cores_before_a_rank_starts():
     host = Host("localhost", 2)
-    with pytest.raises(UsageError, match="names 1 of the 2 cores"):
+    with pytest.raises(UsageError, match="lists 1 core, but a host has 2 ranks"):
         options_of(host, "--thread-affinity", str(min(os.sched_getaffinity(0))))
 
 

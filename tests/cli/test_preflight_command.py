@@ -79,7 +79,7 @@ def test_hosts_of_an_allocation_that_cannot_be_read_are_not_this_one(
 def test_an_interface_that_is_not_there_is_named_by_its_option(call):
     code, out, err = call("preflight", "-H", "127.0.0.2", "--network-interface", "absent0")
     assert (code, out) == (2, "")
-    assert "--network-interface absent0 is none of this host's interfaces: " in err
+    assert "--network-interface absent0 is not an interface of this host: " in err
 
 
 @pytest.fixture
@@ -117,14 +117,16 @@ def test_a_port_that_is_none_is_refused(call, monkeypatch):
     monkeypatch.setenv("HVDTUNE_RENDEZVOUS_PORT", "70000")
     code, out, err = call("preflight")
     assert (code, out) == (2, "")
-    assert err.startswith("hvdtune: error: HVDTUNE_RENDEZVOUS_PORT=70000 is no port: name one")
+    assert err.startswith("hvdtune: error: HVDTUNE_RENDEZVOUS_PORT=70000 is not a port. Set a port")
 
 
 def test_a_key_that_is_none_is_refused(call, monkeypatch):
     monkeypatch.setenv("HVDTUNE_KEY_FILE", "/proc/absent")
     code, out, err = call("preflight")
     assert (code, out) == (2, "")
-    assert err.startswith("hvdtune: error: HVDTUNE_KEY_FILE=/proc/absent is not there: make a key")
+    assert err.startswith(
+        "hvdtune: error: HVDTUNE_KEY_FILE=/proc/absent does not exist. Make a key"
+    )
 
 
 SKEWED = """

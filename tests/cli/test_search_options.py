@@ -62,7 +62,7 @@ for _ in range({steps}):
         (["--autotune", "--knobs", ","], "--knobs: no knob is named; leave it out"),
         (
             ["--fix", "cycle_time_ms=1", "--fix", "cycle_time_ms=2"],
-            "cycle_time_ms is given two values: leave one out",
+            "cycle_time_ms has two values. Leave one out",
         ),
         (["--sampler", "random"], "--sampler needs --trials or --autotune"),
         (["--step-budget", "100"], "--step-budget needs --trials or --autotune"),

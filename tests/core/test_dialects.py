@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from hvdtune.core.config.dialect import ToldPlace, expand_hosts, repeated_counts
+from hvdtune.core.config.dialect import LauncherPlace, expand_hosts, repeated_counts
 from hvdtune.core.config.dialects import DIALECTS, recognise
 from hvdtune.core.config.environment import Config, environ_rank_and_size
 from hvdtune.errors import UsageError
@@ -621,7 +621,7 @@ def test_a_process_that_is_alone_in_its_step_meets_nobody(size):
     ],
 )
 def test_a_place_knows_whether_there_are_other_hosts(place, is_on_one_host):
-    told = dataclasses.replace(ToldPlace("slurm", "srun"), **place)
+    told = dataclasses.replace(LauncherPlace("slurm", "srun"), **place)
     assert told.is_on_one_host is is_on_one_host
 
 
@@ -653,15 +653,15 @@ def test_the_page_lists_the_dialects_in_their_order():
 
 
 @pytest.mark.parametrize(
-    ("environ", "told_by"),
+    ("environ", "source"),
     [
         ({"TF_CONFIG": cluster(_CLUSTER, "worker", 0)}, "TF_CONFIG"),
         (_SRUN, "SLURM_PROCID and SLURM_STEP_NUM_TASKS"),
         ({"PMIX_RANK": "0"}, "PMIX_RANK"),
     ],
 )
-def test_a_place_names_each_variable_that_told_it_once(environ, told_by):
-    assert recognise(environ).told_by == told_by
+def test_a_place_names_each_variable_that_told_it_once(environ, source):
+    assert recognise(environ).source == source
 
 
 @pytest.mark.parametrize(

@@ -114,11 +114,11 @@ def test_a_text_that_is_no_number_is_refused(variable):
         ({"HOROVOD_ELASTIC": "1"}, "started by `hvdtune run --min-np`"),
         ({"HOROVOD_CONTROLLER": "mpl"}, "HOROVOD_CONTROLLER=mpl is not one of mpi, gloo, ccl"),
         ({"HOROVOD_LOG_LEVEL": "loud"}, "HOROVOD_LOG_LEVEL=loud is not one of trace, debug"),
-        ({"HOROVOD_GLOO_IFACE": "nosuch0"}, "is none of this host's interfaces"),
+        ({"HOROVOD_GLOO_IFACE": "nosuch0"}, "is not an interface of this host"),
         ({"HOROVOD_FUSION_THRESHOLD": "-1"}, "HOROVOD_FUSION_THRESHOLD=-1 is negative"),
         (
             {"HOROVOD_MPI_THREADS_DISABLE": "1", "HOROVOD_CPU_OPERATIONS": "mpi"},
-            "on a thread of its own",
+            "from a thread of its own",
         ),
     ],
 )
@@ -189,7 +189,10 @@ def test_an_empty_variable_is_not_set():
     ("local", "fault"),
     [
         ({"HVDTUNE_LOCAL_RANK": "1", "HVDTUNE_LOCAL_SIZE": "2"}, None),
-        ({"HVDTUNE_LOCAL_SIZE": "3"}, "names 2 of the 3 cores"),
+        (
+            {"HVDTUNE_LOCAL_SIZE": "3"},
+            "HOROVOD_THREAD_AFFINITY=0, 5 lists 2 cores, but a host has 3 ranks",
+        ),
         ({"OMPI_COMM_WORLD_LOCAL_RANK": "1"}, None),
         (
             {"SLURM_STEP_ID": "0", "SLURM_PROCID": "7", "SLURM_NTASKS": "8", "SLURM_LOCALID": "1"},
@@ -197,7 +200,7 @@ def test_an_empty_variable_is_not_set():
         ),
         (
             {},
-            "Open MPI's mpirun does not say which of them this process",
+            "but Open MPI's mpirun sets no local rank",
         ),
     ],
 )

@@ -14,14 +14,14 @@ from hvdtune.errors import UsageError
 
 COSTS = {name: 10.0 + index for index, name in enumerate(host_costs.NAMES)}
 FLAWED = {
-    "": "is no JSON",
-    "[1, 2]": "must be an object of exactly these numbers",
-    json.dumps({"copy_ns": 1}): "must be an object of exactly these numbers",
-    json.dumps(COSTS | {"more": 1}): "must be an object of exactly these numbers",
-    json.dumps(COSTS | {"copy_ns": -1}): "copy_ns=-1, which is no positive number",
-    json.dumps(COSTS | {"copy_ns": True}): "copy_ns=True, which is no positive number",
-    json.dumps(COSTS | {"copy_ns": float("nan")}): "copy_ns=nan, which is no positive number",
-    json.dumps(COSTS | {"copy_ns": "1"}): "copy_ns='1', which is no positive number",
+    "": "is not JSON",
+    "[1, 2]": "must be a JSON object with exactly these numbers",
+    json.dumps({"copy_ns": 1}): "must be a JSON object with exactly these numbers",
+    json.dumps(COSTS | {"more": 1}): "must be a JSON object with exactly these numbers",
+    json.dumps(COSTS | {"copy_ns": -1}): "copy_ns=-1, which is not a positive number",
+    json.dumps(COSTS | {"copy_ns": True}): "copy_ns=True, which is not a positive number",
+    json.dumps(COSTS | {"copy_ns": float("nan")}): "copy_ns=nan, which is not a positive number",
+    json.dumps(COSTS | {"copy_ns": "1"}): "copy_ns='1', which is not a positive number",
 }
 
 
@@ -81,7 +81,7 @@ def test_what_a_user_gives_must_be_costs(tmp_path, text, problem):
 
 
 def test_a_file_that_is_not_there_is_named():
-    with pytest.raises(UsageError, match=r"HVDTUNE_HOST_COSTS=gone.json .* No such file"):
+    with pytest.raises(UsageError, match=r"HVDTUNE_HOST_COSTS=gone.json .*No such file"):
         Config.from_environ({"HVDTUNE_HOST_COSTS": "gone.json"})
 
 

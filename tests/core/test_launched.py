@@ -138,7 +138,7 @@ def test_a_variable_of_horovods_that_the_script_sets_before_init_counts(
             {"HVDTUNE_CYCLE_TIME_MS": "3"},
             "HOROVOD_CYCLE_TIME",
             "2",
-            "HOROVOD_CYCLE_TIME=2, as the script has set it, changes nothing: this job was started "
+            "The script set HOROVOD_CYCLE_TIME=2 too late to take effect: this job was started "
             "with HVDTUNE_CYCLE_TIME_MS=3",
         ),
         (
@@ -148,12 +148,12 @@ def test_a_variable_of_horovods_that_the_script_sets_before_init_counts(
             "this job was started with HVDTUNE_CYCLE_TIME_MS=3",
         ),
         ({}, "HOROVOD_GLOO_TIMEOUT_SECONDS", "80", "started with HVDTUNE_START_TIMEOUT_S=30"),
-        ({}, "HOROVOD_AUTOTUNE", "1", "the launcher that tunes, with `hvdtune run --autotune`"),
+        ({}, "HOROVOD_AUTOTUNE", "1", "the launcher tunes, by `hvdtune run --autotune`"),
         (
             {"HVDTUNE_TIMELINE": "/run/rank-%r.hvt"},
             "HOROVOD_TIMELINE",
             "t.json",
-            "HOROVOD_TIMELINE=t.json, as the script has set it, changes nothing: `hvdtune run` "
+            "The script set HOROVOD_TIMELINE=t.json too late to take effect: `hvdtune run` "
             "records this job's timeline already",
         ),
     ],
@@ -181,5 +181,5 @@ def test_a_timeline_that_the_launcher_has_been_asked_for_is_not_the_ranks_own(ra
 
 @pytest.mark.parametrize("text", ["1", "[]", '{"values": {}}'])
 def test_a_note_that_no_launcher_has_made_is_refused(text):
-    with pytest.raises(UsageError, match="HVDTUNE_LAUNCHED is set by `hvdtune run` only"):
+    with pytest.raises(UsageError, match="HVDTUNE_LAUNCHED is invalid"):
         own_environ({NOTE: text})

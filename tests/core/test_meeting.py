@@ -12,21 +12,21 @@ from pathlib import Path
 import pytest
 
 from hvdtune.core.config import meeting_point
-from hvdtune.core.config.dialect import ToldPlace
+from hvdtune.core.config.dialect import LauncherPlace
 from hvdtune.core.config.meeting_point import FIRST_PORT, PORTS, MeetingPoint, read_meeting_point
 from hvdtune.core.job import meeting, starter
 from hvdtune.core.job.job_file import JobFile
 from hvdtune.errors import HvdtuneError, RendezvousError, UsageError
 from tests.kit.configs import make_config
 
-_PLACE = ToldPlace(
+_PLACE = LauncherPlace(
     "slurm", "srun", 1, 2, local_size=2, rank_by="SLURM_PROCID", size_by="SLURM_NTASKS"
 )
 _KEY = "ab" * 32
 
 
 def point(folder, rank=1, job="7.0", **changes):
-    place = ToldPlace(
+    place = LauncherPlace(
         "slurm", "srun", rank, 2, local_size=2, rank_by="SLURM_PROCID", size_by="SLURM_NTASKS"
     )
     return MeetingPoint(place, job, Path(folder), **changes)
@@ -300,7 +300,7 @@ def test_each_job_has_a_key_of_its_own_though_the_user_has_one(tmp_path, first, 
     ],
 )
 def test_the_environment_says_where_the_ranks_meet(tmp_path, environ, job, host, port, by_port):
-    place = ToldPlace("slurm", "srun", 1, 2, hosts=("a", "b"), job="7.0")
+    place = LauncherPlace("slurm", "srun", 1, 2, hosts=("a", "b"), job="7.0")
     found = read_meeting_point(environ, place, tmp_path)
     assert (found.job, found.host, found.port, found.is_by_port) == (job, host, port, by_port)
     assert found.folder == tmp_path / "jobs"
@@ -315,13 +315,13 @@ def test_the_environment_says_where_the_ranks_meet(tmp_path, environ, job, host,
         ({"HVDTUNE_RENDEZVOUS_PORT": "1"}, "HVDTUNE_RENDEZVOUS_PORT=1 needs a key"),
         (
             {"HVDTUNE_RENDEZVOUS_PORT": "x", "HVDTUNE_KEY": _KEY},
-            "PORT=x is not a whole number: name one from 1024 to 65535",
+            "PORT=x is not a whole number. Set a port from 1024 to 65535",
         ),
         (
             {"HVDTUNE_RENDEZVOUS_PORT": "70000", "HVDTUNE_KEY": _KEY},
-            "PORT=70000 is no port: name one from 1024 to 65535",
+            "PORT=70000 is not a port. Set a port from 1024 to 65535",
         ),
-        ({"HVDTUNE_KEY_FILE": "/proc/absent"}, "HVDTUNE_KEY_FILE=/proc/absent is not there"),
+        ({"HVDTUNE_KEY_FILE": "/proc/absent"}, "HVDTUNE_KEY_FILE=/proc/absent does not exist"),
     ],
 )
 def test_a_meeting_that_cannot_be_is_refused(tmp_path, environ, sentence):
@@ -334,18 +334,18 @@ def test_a_meeting_that_cannot_be_is_refused(tmp_path, environ, sentence):
     [
         (bytes(range(32)), 0o600, ""),
         (bytes(range(32)).hex().encode() + b"\n", 0o600, ""),
-        (bytes(32), 0o640, "can be read by others"),
+        (bytes(32), 0o640, "is readable by other users"),
         (
             b"short",
             0o600,
-            r"holds no key, but 5 bytes: a key is 32 bytes, .*; make one, by `\(umask",
+            r"contains 5 bytes, but a key has 32 bytes .*\. Make one: `\(umask",
         ),
         (
             b"z" * 64,
             0o600,
-            "holds no key, but 64 bytes: a key is 32 bytes, or 64 hexadecimal digits",
+            "contains 64 bytes, but a key has 32 bytes or 64 hexadecimal digits",
         ),
-        (b"z" * 999, 0o600, "holds no key, but 67 bytes or more: "),
+        (b"z" * 999, 0o600, "contains 67 bytes or more, but "),
     ],
 )
 def test_a_key_file_holds_bytes_or_digits_and_is_its_users(tmp_path, content, mode, fault):
@@ -362,7 +362,7 @@ def test_a_key_file_holds_bytes_or_digits_and_is_its_users(tmp_path, content, mo
 
 def test_a_folder_is_no_key_file(tmp_path):
     with pytest.raises(
-        UsageError, match=r"cannot be read \(Is a directory\): make a key in a file "
+        UsageError, match=r"cannot be read \(Is a directory\)\. Make a key in a file "
     ):
         read_meeting_point({"HVDTUNE_KEY_FILE": str(tmp_path)}, _PLACE, tmp_path)
 
@@ -370,7 +370,7 @@ def test_a_folder_is_no_key_file(tmp_path):
 def test_a_key_file_that_is_not_there_is_told_how_to_be_made(tmp_path):
     environ = {"HVDTUNE_KEY_FILE": str(tmp_path / "key")}
     with pytest.raises(
-        UsageError, match=r"key is not there: .* by `\(umask 077; openssl rand -hex"
+        UsageError, match=r"key does not exist\. .*: `\(umask 077; openssl rand -hex"
     ):
         read_meeting_point(environ, _PLACE, tmp_path)
 
@@ -385,7 +385,7 @@ def test_ports_of_jobs_lie_in_their_range_and_are_nobody_elses():
 
 def test_a_job_without_a_name_is_that_of_its_parent_on_one_host_and_refused_on_many(tmp_path):
     assert starter.starter_name(on_one_host=True) == starter.starter_name(on_one_host=True) != ""
-    many = ToldPlace("flux", "flux", 1, 2, local_size=1, rank_by="R", size_by="S")
+    many = LauncherPlace("flux", "flux", 1, 2, local_size=1, rank_by="R", size_by="S")
     job = make_config(start_s=0.1, meeting=MeetingPoint(many, "", tmp_path))
     with pytest.raises(UsageError, match="set HVDTUNE_JOB_ID, the same for all ranks"):
         meeting.join(job, pytest.fail)

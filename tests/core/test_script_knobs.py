@@ -42,6 +42,8 @@ def test_once_a_script_has_declared_its_knobs_there_are_no_others():
     assert (value, type(value)) == (1, int)
     with pytest.raises(UsageError, match=r"unknown knob script\.other; .* script\.rate"):
         validate({"script.other": 3}, table)
-    with pytest.raises(UsageError, match=r"script\.rate = 3 is none of the script's: 1, 0\.5"):
+    with pytest.raises(
+        UsageError, match=r"script\.rate = 3 is not one of the script's values: 1, 0\.5"
+    ):
         validate({"script.rate": 3}, table)
     assert DECLARED.changes_results

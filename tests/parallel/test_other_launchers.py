@@ -157,7 +157,7 @@ def test_a_local_rank_that_two_processes_of_a_host_were_told_is_told_again(proce
     assert [out for out, _ in said] == ["2\n", "2\n"]
     about = "torchrun reports local rank 0 for this process, but it is number 1 of the ranks on"
     assert [about in error for _, error in said] == [False, True]
-    assert ["did you mean HVDTUNE_CYCLE_TIME_MS?" in error for _, error in said] == [True, False]
+    assert ["Did you mean HVDTUNE_CYCLE_TIME_MS?" in error for _, error in said] == [True, False]
 
 
 @pytest.mark.slow  # waits for the start timeout

@@ -40,7 +40,7 @@ def test_a_script_that_nobody_tunes_has_the_first_values():
         assert again == 1
         assert len(errors) == 6
         assert "accumulate was declared with other values" in errors[0]
-        assert "'a.b' is no name of a knob" in errors[1]
+        assert "'a.b' is not a valid name of a knob" in errors[1]
         assert "knob twice has the value True twice" in errors[3]
 
 
@@ -56,8 +56,14 @@ def started():
     [
         ({"script.accumulate": 4}, (4, False)),
         ({"script.fused": True, "script.gone": 1}, (1, True)),
-        ({"script.accumulate": 3}, "script.accumulate = 3 is none of the script's: 1, 2, 4"),
-        ({"script.accumulate": True}, "script.accumulate = True is none of the script's: 1, 2, 4"),
+        (
+            {"script.accumulate": 3},
+            "script.accumulate = 3 is not one of the script's values: 1, 2, 4",
+        ),
+        (
+            {"script.accumulate": True},
+            "script.accumulate = True is not one of the script's values: 1, 2, 4",
+        ),
     ],
 )
 def test_a_job_may_start_with_other_values(start, told):

@@ -51,7 +51,7 @@ def test_assignments_are_read_from_the_command_line() -> None:
         (["chunk_bytes=1.5"], "chunk_bytes = '1.5' is not a whole number"),
         (["cache_enabled=maybe"], "cache_enabled = 'maybe' is not true or false"),
         (["x=1"], "unknown knob x"),
-        (["cycle_time_ms=1", "cycle_time_ms=2"], "cycle_time_ms is given two values"),
+        (["cycle_time_ms=1", "cycle_time_ms=2"], "cycle_time_ms has two values"),
     ],
 )
 def test_a_wrong_assignment_is_a_usage_error(texts: list[str], message: str) -> None:

@@ -26,7 +26,7 @@ MOST_HOSTS: Final = 100_000
 
 
 @dataclass(frozen=True)
-class ToldPlace:
+class LauncherPlace:
     """The place of this process by one dialect.
 
     Attributes:
@@ -60,7 +60,7 @@ class ToldPlace:
     remark: str = ""
 
     @property
-    def told_by(self) -> str:
+    def source(self) -> str:
         """The variables of rank and size, each once, as in `RANK and WORLD_SIZE`."""
         return " and ".join(dict.fromkeys(filter(None, (self.rank_by, self.size_by))))
 
@@ -107,12 +107,12 @@ class Dialect:
     Attributes:
         needs: variables that must all be set. [default: the first one of `rank`]
         job: returns the name of the job.
-        more: returns fields of ToldPlace that no variable has as such, None for no place. Raises
-            ValueError for values that do not fit together.
+        more: returns fields of LauncherPlace that no variable has as such, None for no place.
+            Raises ValueError for values that do not fit together.
         ignored: returns True if the variables belong to something else.
         remedy: last sentence of a message about a wrong number.
         hides: dialects whose numbers do not count, because one launcher may start the other.
-        is_node: as of ToldPlace.
+        is_node: as of LauncherPlace.
         mpi: flavour of MPI of such ranks, "" for any, None for none.
         forms_jobs: False for a dialect that only scripts read.
     """
@@ -138,7 +138,7 @@ class Dialect:
     mpi: str | None = None
     forms_jobs: bool = True
 
-    def read(self, env: Environ) -> ToldPlace | None:
+    def read(self, env: Environ) -> LauncherPlace | None:
         """Return the place that `env` describes in this dialect, None for none.
 
         Raises UsageError naming the variable with a wrong value.
@@ -158,7 +158,7 @@ class Dialect:
             if name not in more
         }
         first = first_of(env, self.first_host)
-        place = ToldPlace(
+        place = LauncherPlace(
             self.name,
             self.title,
             **{

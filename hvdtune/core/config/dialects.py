@@ -15,7 +15,7 @@ from hvdtune.core.config.dialect import (
     REMEDY,
     Dialect,
     Environ,
-    ToldPlace,
+    LauncherPlace,
     expand_hosts,
     expanded,
     first_of,
@@ -241,7 +241,7 @@ DIALECTS: Final = (
 _ROWS: Final = {row.name: row for row in DIALECTS}
 
 
-def recognise(env: Environ, *, forming: bool = False) -> ToldPlace | None:
+def recognise(env: Environ, *, forming: bool = False) -> LauncherPlace | None:
     """Return this process's place by its innermost launcher, None if no launcher started it.
 
     Numbers that this launcher does not set come from others that have to agree with it.
@@ -276,12 +276,12 @@ def recognise(env: Environ, *, forming: bool = False) -> ToldPlace | None:
     return place
 
 
-def mpi_flavour(place: ToldPlace) -> str | None:
+def mpi_flavour(place: LauncherPlace) -> str | None:
     """Return the flavour of MPI that the launcher's programs have, "" for any, None for none."""
     return _ROWS[place.dialect].mpi
 
 
-def _alone_among(inner: ToldPlace, others: list[ToldPlace]) -> str:
+def _alone_among(inner: LauncherPlace, others: list[LauncherPlace]) -> str:
     """Return a warning if a launcher has started one process in each of several tasks."""
     outer = next((place for place in others if (place.size or 1) > 1), None)
     if inner.size != 1 or outer is None or inner.dialect == "hvdtune":
@@ -293,7 +293,7 @@ def _alone_among(inner: ToldPlace, others: list[ToldPlace]) -> str:
     )
 
 
-def _chosen(env: Environ, name: str, *, forming: bool) -> ToldPlace | None:
+def _chosen(env: Environ, name: str, *, forming: bool) -> LauncherPlace | None:
     if name == _ALONE:
         return None
     if name not in _ROWS:
@@ -316,7 +316,7 @@ def _chosen(env: Environ, name: str, *, forming: bool) -> ToldPlace | None:
     return place
 
 
-def _require_agreement(first: ToldPlace, other: ToldPlace) -> None:
+def _require_agreement(first: LauncherPlace, other: LauncherPlace) -> None:
     if first.is_node != other.is_node:
         return  # one counts processes, the other one hosts
     for what in ("rank", "size"):
@@ -331,7 +331,7 @@ def _require_agreement(first: ToldPlace, other: ToldPlace) -> None:
         )
 
 
-def _completed(found: list[ToldPlace]) -> ToldPlace:
+def _completed(found: list[LauncherPlace]) -> LauncherPlace:
     """Return the first place, with missing values from the others of its kind."""
     first = found[0]
     for other in found[1:]:

@@ -26,7 +26,7 @@ from hvdtune.core.config.launched import (
     TRAINING_PYTHON,
     Launch,
     give,
-    in_vain,
+    ignored_warning,
     note_launch,
     place_variables,
     settle,
@@ -42,7 +42,7 @@ from hvdtune.horovod.vocabulary import log_level
 if TYPE_CHECKING:
     from typing_extensions import Self
 
-    from hvdtune.core.config.dialect import ToldPlace
+    from hvdtune.core.config.dialect import LauncherPlace
     from hvdtune.core.config.meeting_point import MeetingPoint
 
 _ALIAS: Final = str(Path(__file__).parents[2] / "alias")
@@ -77,10 +77,10 @@ class Config:
 
     @property
     def timeline_path(self) -> str:
-        """Where this rank records, "" for nowhere. Every job that a process forms has its own.
+        """The timeline file of this rank in this job, "" for none.
 
-        A path without `%r` becomes one of each rank where there are several. A worker of an elastic
-        job is told its own.
+        Without `%r` in the path the rank is appended, if there are several. A worker of an elastic
+        job has a path of its own.
         """
         place, rendezvous, timeline = self.place, self.rendezvous, self.recording.timeline
         path = timeline.replace("%r", str(place.rank))
@@ -113,7 +113,7 @@ class Config:
         cycles = bool(path) and bool(launcher_values(env).get("HOROVOD_TIMELINE_MARK_CYCLES"))
         warnings = [
             *ignored,
-            in_vain(env, "HOROVOD_TIMELINE", why_not) if why_not else "",
+            ignored_warning(env, "HOROVOD_TIMELINE", why_not) if why_not else "",
             "" if place is None else place.remark,
             *unknown_variables(env, knobs),
         ]
@@ -125,7 +125,7 @@ class Config:
             ignored=tuple(filter(None, warnings)),
         )
 
-    def _placed(self, env: Mapping[str, str], place: ToldPlace | None) -> Self:
+    def _placed(self, env: Mapping[str, str], place: LauncherPlace | None) -> Self:
         """Return this with the place that another launcher has set, if any."""
         if place is None or self.rendezvous.port:
             return self
@@ -162,9 +162,9 @@ class Config:
 def read_setting(
     environ: Mapping[str, str] | None = None, knobs: Sequence[Knob] | None = None
 ) -> dict[str, Value]:
-    """The knobs that `environ` names, by HVDTUNE_<NAME> or else by Horovod's variable.
+    """Return the knobs that `environ` sets, by HVDTUNE_<NAME> or else by Horovod's variable.
 
-    Raises UsageError naming the variable whose value the knob cannot have.
+    Raises UsageError naming the variable with a wrong value.
     """
     env = own_environ() if environ is None else environ
     setting: dict[str, Value] = {}
@@ -191,14 +191,13 @@ def _variable(knob: Knob) -> str:
 def unknown_variables(
     environ: Mapping[str, str] | None = None, knobs: Sequence[Knob] | None = None
 ) -> tuple[str, ...]:
-    """A sentence about each HVDTUNE_ variable that is none of hvdtune's.
+    """Return one warning per unknown HVDTUNE_ variable.
 
-    A rank leaves out what its launcher has told already.
+    A rank leaves out variables of its launcher, which has reported them.
     """
     env = os.environ if environ is None else environ
     launch = Launch.of(env)
-    told = () if launch is None else [n for n in env if not launch.is_changed(env, n)]
-    new = {name: value for name, value in env.items() if name not in told}
+    new = {n: v for n, v in env.items() if launch is None or launch.is_changed(env, n)}
     return tuple(unknown(new, lambda: [_variable(knob) for knob in _table(knobs)]))
 
 
@@ -207,10 +206,10 @@ def launch_defaults(
     variables: Mapping[str, str] | None = None,
     local_size: int = 1,
 ) -> Config:
-    """Reads what `variables`, then the environment ask of jobs that this process launches.
+    """Read the configuration of jobs that this process launches.
 
-    A rank's place is left out of both, but for the number of ranks on a host, `local_size`. Raises
-    UsageError for every value that the ranks would refuse.
+    `variables` take precedence over the environment. Both are read without a rank's place, except
+    the number of ranks on a host, `local_size`. Raises UsageError for values that ranks refuse.
     """
     env = {**own_environ(environ), **(variables or {})}
     env = {name: value for name, value in env.items() if name not in OWN_PLACE}
@@ -223,10 +222,10 @@ def thread_cores(given: Mapping[str, str]) -> tuple[str, tuple[int, ...]]:
 
 
 def node_meeting(environ: Mapping[str, str] | None = None) -> MeetingPoint | None:
-    """Where the launchers meet of which a scheduler has started one on each of several hosts.
+    """Return the meeting point of launchers that a scheduler has started, one on each host.
 
-    None where it has started this process alone, or several on a host. Raises UsageError as
-    `Config.from_environ` does for a place and a meeting that cannot be.
+    None if it has started this process alone, or several on a host. Raises UsageError as
+    `Config.from_environ` does.
     """
     env = os.environ if environ is None else environ
     from hvdtune.core.config import dialects
@@ -234,16 +233,16 @@ def node_meeting(environ: Mapping[str, str] | None = None) -> MeetingPoint | Non
     place = dialects.recognise(env, forming=True)
     if place is None or env.get("HVDTUNE_RENDEZVOUS"):
         return None
-    place.require_complete()  # a launcher has no MPI to ask for what is not told
+    place.require_complete()  # a launcher cannot ask MPI
     if place.size in (None, 1):
         return None
     return _meeting(env, place) if _is_one_on_each_host(place) else None
 
 
-def crowded_place(environ: Mapping[str, str] | None = None) -> ToldPlace | None:
-    """The place of a launcher of which a scheduler has started several on a host.
+def crowded_place(environ: Mapping[str, str] | None = None) -> LauncherPlace | None:
+    """Return the place of a launcher if a scheduler has started several on a host, else None.
 
-    Each then launches a job of its own. None for others.
+    Each of them then launches a job of its own.
     """
     env = os.environ if environ is None else environ
     from hvdtune.core.config import dialects
@@ -254,66 +253,66 @@ def crowded_place(environ: Mapping[str, str] | None = None) -> ToldPlace | None:
     return None if _is_one_on_each_host(place) else place
 
 
-def _is_one_on_each_host(place: ToldPlace) -> bool:
+def _is_one_on_each_host(place: LauncherPlace) -> bool:
     return place.is_node or place.local_size == 1 or place.cross_size == place.size
 
 
 def launcher_values(environ: Mapping[str, str] | None = None) -> dict[str, object]:
-    """Reads what Horovod's variables ask of the launcher, by variable; only those that are set.
+    """Return Horovod's variables for the launcher that are set, by name.
 
-    Raises UsageError for a value that cannot be.
+    Raises UsageError naming the variable with a wrong value.
     """
     return variables.launcher_values(own_environ() if environ is None else environ)
 
 
 def cache_folder(environ: Mapping[str, str] | None = None) -> Path:
-    """Where this user's programs keep what they can make again."""
+    """Return the folder of files that this user's programs can make again."""
     env = os.environ if environ is None else environ
     return Path(env.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "hvdtune"
 
 
 def config_folder(environ: Mapping[str, str] | None = None) -> Path:
-    """The folder of files that this user's programs cannot make again."""
+    """Return the folder of files that this user's programs cannot make again."""
     env = os.environ if environ is None else environ
     return Path(env.get("XDG_CONFIG_HOME") or Path.home() / ".config") / "hvdtune"
 
 
 def storage_url(environ: Mapping[str, str] | None = None) -> str | None:
-    """The database of shared studies, HVDTUNE_STORAGE; None where there is none."""
+    """Return the database of shared studies, HVDTUNE_STORAGE, None if it is not set."""
     return (os.environ if environ is None else environ).get("HVDTUNE_STORAGE") or None
 
 
 def workbench_python(environ: Mapping[str, str] | None = None) -> Path | None:
-    """A Python that has the workbench, HVDTUNE_WORKBENCH_PYTHON; None where none is named."""
+    """Return the Python with the workbench, HVDTUNE_WORKBENCH_PYTHON, None if it is not set."""
     named = (os.environ if environ is None else environ).get("HVDTUNE_WORKBENCH_PYTHON")
     return Path(named).expanduser() if named else None
 
 
 def training_python(environ: Mapping[str, str] | None = None) -> str:
-    """What the interpreter of the ranks has said of itself to this one, "" where it is this one."""
+    """Return the facts of the interpreter of the ranks, "" if it is this one."""
     return (os.environ if environ is None else environ).get(TRAINING_PYTHON, "")
 
 
 def own_environ(environ: Mapping[str, str] | None = None) -> dict[str, str]:
-    """This process's environment (or `environ`), for processes that are no rank of its job.
+    """Return this process's environment (or `environ`) without what its launcher has set.
 
-    Where this process is a rank itself, that is without what its launcher has set for it.
+    It is for processes that are not ranks of this process's job.
     """
     return without_launch(os.environ if environ is None else environ)
 
 
 def inherited_environ() -> dict[str, str]:
-    """This process's environment as it is, for processes that stand for this one."""
+    """Return this process's environment unchanged, for processes that replace this one."""
     return dict(os.environ)
 
 
 def worker_environ(
     variables: Mapping[str, str], environ: Mapping[str, str] | None = None
 ) -> dict[str, str]:
-    """The environment of a new rank: this process's (or `environ`) with `variables` on top.
+    """Return the environment of a new rank: this process's (or `environ`) with `variables` on top.
 
-    The folder of hvdtune.alias ends its PYTHONPATH. The tuner's database, whose URL may hold a
-    password, is no affair of ranks; nor is what another launcher has set for this process.
+    The folder of hvdtune.alias is at the end of PYTHONPATH. The tuner's database, whose URL may
+    contain a password, and variables of another launcher are removed.
     """
     inherited = own_environ(environ)
     for name in ("_HOROVOD_SECRET_KEY", "HVDTUNE_STORAGE"):
@@ -347,8 +346,8 @@ def environ_rank_and_size(environ: Mapping[str, str] | None = None) -> tuple[int
     return place.rank or 0, place.size or 1
 
 
-def tell_place(place: Mapping[str, int]) -> None:
-    """Corrects the variables of this rank's place, which its launcher has set.
+def set_place(place: Mapping[str, int]) -> None:
+    """Correct the variables of this rank's place, which its launcher has set.
 
     Args:
         place: `rank`, `size`, `local_rank`, `local_size`, `cross_rank` and `cross_size`.
@@ -359,7 +358,7 @@ def tell_place(place: Mapping[str, int]) -> None:
 
 
 def is_elastic_worker(environ: Mapping[str, str] | None = None) -> bool:
-    """Whether this process is a worker of an elastic job."""
+    """Return True in a worker of an elastic job."""
     return bool((os.environ if environ is None else environ).get("HVDTUNE_WORKER"))
 
 
@@ -383,9 +382,9 @@ def _change_environ(variables: Mapping[str, str | None]) -> None:
 
 
 def _horovod_timeline(env: Mapping[str, str], config: Config) -> tuple[str, str]:
-    """The trace that HOROVOD_TIMELINE asks the ranks for, and why there is none though it does.
+    """Return the trace that the ranks write for HOROVOD_TIMELINE, and why it is ignored.
 
-    What the launcher's environment says, `hvdtune run` has seen to; mpirun has not.
+    `hvdtune run` writes the trace of its own HOROVOD_TIMELINE; mpirun does not.
     """
     path = str(launcher_values(env).get("HOROVOD_TIMELINE", ""))
     launch = Launch.of(env)
@@ -397,22 +396,22 @@ def _horovod_timeline(env: Mapping[str, str], config: Config) -> tuple[str, str]
     return path, ""
 
 
-def _meeting(env: Mapping[str, str], place: ToldPlace) -> MeetingPoint | None:
-    """Where the ranks meet; None for a process that is alone."""
+def _meeting(env: Mapping[str, str], place: LauncherPlace) -> MeetingPoint | None:
+    """Return the meeting point of the ranks, None for a process that is alone."""
     from hvdtune.core.config.meeting_point import read_meeting_point
 
     return None if place.size == 1 else read_meeting_point(env, place, cache_folder(env))
 
 
-def _is_complete(place: ToldPlace) -> bool:
-    """Whether both rank and size are told. Raises UsageError where one has to be and is not."""
-    # PMIx names no size; MPI then says it.
+def _is_complete(place: LauncherPlace) -> bool:
+    """Return True if rank and size are set. Raises UsageError if only one of them is."""
+    # PMIx sets no size; MPI then reports it.
     if place.size_by or _mpi_launcher(place) is None:
         place.require_complete()
     return place.rank is not None and place.size is not None
 
 
-def _mpi_launcher(place: ToldPlace) -> MpiLauncher | None:
+def _mpi_launcher(place: LauncherPlace) -> MpiLauncher | None:
     from hvdtune.core.config import dialects
 
     flavour = dialects.mpi_flavour(place)

@@ -49,12 +49,12 @@ class RankPlace:
         size = read_variable(env, "HVDTUNE_SIZE", parse.whole, 1)
         if rank and not env.get("HVDTUNE_SIZE"):
             raise UsageError(
-                f"HVDTUNE_RANK={rank} is set, but not HVDTUNE_SIZE: `hvdtune run` sets both for "
+                f"HVDTUNE_RANK={rank} is set, but HVDTUNE_SIZE is not. `hvdtune run` sets both for "
                 "its ranks; unset it elsewhere"
             )
         if not 0 <= rank < size:
             raise UsageError(
-                f"HVDTUNE_RANK={rank} is not a rank of HVDTUNE_SIZE={size}: `hvdtune run` sets "
+                f"HVDTUNE_RANK={rank} is not less than HVDTUNE_SIZE={size}. `hvdtune run` sets "
                 "both for its ranks; unset them elsewhere"
             )
         return cls(
@@ -97,7 +97,10 @@ class RendezvousConfig:
         """Read the variables of a job of `size` ranks. Raises UsageError."""
         address, port = read_variable(env, "HVDTUNE_RENDEZVOUS", parse.endpoint, ("", 0))
         if size > 1 and port == 0:
-            raise UsageError(f"HVDTUNE_SIZE={size} needs HVDTUNE_RENDEZVOUS: use `hvdtune run`")
+            raise UsageError(
+                f"HVDTUNE_SIZE={size} is set, but HVDTUNE_RENDEZVOUS is not. Start the ranks with "
+                "`hvdtune run`"
+            )
         return cls(
             address,
             port,
@@ -111,7 +114,7 @@ def _own_address(env: Environ) -> str:
     for variable in ("HVDTUNE_INTERFACE", "HOROVOD_GLOO_IFACE"):
         if env.get(variable):
             if env.get("HVDTUNE_ADDRESS"):
-                raise UsageError(f"give HVDTUNE_ADDRESS or {variable}, not both")
+                raise UsageError(f"Give HVDTUNE_ADDRESS or {variable}, not both")
             return read_variable(env, variable, address_of_interface, "")
     return read_variable(env, "HVDTUNE_ADDRESS", parse.address, "")
 
@@ -271,7 +274,7 @@ class MpiConfig:
         no_threads = read_variable(env, "HOROVOD_MPI_THREADS_DISABLE", parse.switch, False)
         if operations == "mpi" and no_threads:
             raise UsageError(
-                "HOROVOD_MPI_THREADS_DISABLE is on, but MPI is to carry out the collectives, which "
-                "it does on a thread of its own: unset one of them"
+                "HOROVOD_MPI_THREADS_DISABLE is set, but HVDTUNE_CPU_OPERATIONS=mpi calls MPI from "
+                "a thread of its own. Unset one of them"
             )
         return cls(read_choice(env, "HVDTUNE_CONTROLLER", ("auto", "mpi", "hvdtune")), operations)

@@ -1,6 +1,6 @@
-"""What moving bytes costs on this host: measured once, and kept for the jobs that come.
+"""The costs of moving bytes on this host, measured once and kept for later jobs.
 
-The core chooses its ways through a host's memory by these figures (`csrc/transport/host_costs.h`);
+The core chooses the data path within a host by these numbers (`csrc/transport/host_costs.h`);
 results never depend on them. The file belongs to one machine under one kernel.
 """
 
@@ -18,21 +18,21 @@ from typing import Final
 
 from hvdtune.own_files import make_folders, make_own_folder, read_own, replacement, require_own
 
-# As in the core: nanoseconds, but for the first.
+# As in the core: in nanoseconds, except the first.
 NAMES: Final = (
     "cache_bytes", "copy_ns", "far_copy_ns", "reduce_ns", "peer_call_ns", "peer_copy_ns",
     "far_peer_copy_ns", "meet_ns", "wake_ns", "spin_ns",
 )  # fmt: skip
-_VERSION: Final = 3  # of what is measured, and how
+_VERSION: Final = 3  # of the measurement
 _MOST: Final = 1e15
 
 Costs = dict[str, float]
 
 
 def parse(text: str) -> Costs | None:
-    """Reads what a user says: "measure" (None), an object in JSON, or the name of a file of one.
+    """Parse "measure" (returns None), a JSON object, or the path of a file with one.
 
-    Raises ValueError, which says why it is none of these.
+    Raises ValueError with the end of a sentence.
     """
     if text == "measure":
         return None
@@ -40,16 +40,14 @@ def parse(text: str) -> Costs | None:
         try:
             text = Path(text).read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
-            why = getattr(error, "strerror", None) or "it is no text"
-            raise ValueError(
-                f'is neither "measure" nor JSON nor a file that can be read: {why}'
-            ) from None
+            why = getattr(error, "strerror", None) or "not a text file"
+            raise ValueError(f'is not "measure", JSON or a readable file ({why})') from None
     return _costs_of(text)
 
 
 def load(cache: Path) -> Costs | None:
-    """The costs of this host from the folder of caches; None where they have to be measured."""
-    with suppress(OSError, ValueError):  # measured anew, whatever is wrong with the file
+    """Return the costs of this host from the cache folder, None if they must be measured."""
+    with suppress(OSError, ValueError):  # measured again, whatever is wrong with the file
         path = path_in(cache)
         require_own(path.parent)
         return _costs_of(read_own(path).decode())
@@ -57,7 +55,7 @@ def load(cache: Path) -> Costs | None:
 
 
 def store(cache: Path, costs: Mapping[str, float]) -> None:
-    """Keeps them for the jobs that come; raises OSError where that is not possible."""
+    """Keep the costs for later jobs. Raises OSError if that fails."""
     path = path_in(cache)
     make_folders(cache)
     make_own_folder(path.parent)
@@ -66,18 +64,18 @@ def store(cache: Path, costs: Mapping[str, float]) -> None:
 
 
 def path_in(cache: Path) -> Path:
-    """The file of this machine in the folder of caches, as it is under this kernel."""
+    """Return the file in the cache folder for this machine and kernel."""
     machine = f"{_VERSION} {_processor()} {os.cpu_count()} {platform.release()}"
     return cache / "host-costs" / f"{hashlib.sha256(machine.encode()).hexdigest()[:16]}.json"
 
 
 def render(costs: Mapping[str, float]) -> str:
-    """For a person, in one line."""
+    """Return the costs in one line of text."""
     gb_s = {name: 1024 / costs[name] for name in NAMES if "copy" in name}
     return (
         f"copies {gb_s['copy_ns']:.1f} GB/s ({gb_s['far_copy_ns']:.1f} beyond the cache), between "
         f"processes {gb_s['peer_copy_ns']:.1f} ({gb_s['far_peer_copy_ns']:.1f}) and "
-        f"{costs['peer_call_ns'] / 1000:.1f} us a call, a wake-up {costs['wake_ns'] / 1000:.0f} us"
+        f"{costs['peer_call_ns'] / 1000:.1f} us per call, wake-up {costs['wake_ns'] / 1000:.0f} us"
     )
 
 
@@ -85,13 +83,13 @@ def _costs_of(text: str) -> Costs:
     try:
         given = json.loads(text)
     except ValueError:
-        raise ValueError("is no JSON") from None
+        raise ValueError("is not JSON") from None
     if not isinstance(given, dict) or set(given) != set(NAMES):
-        raise ValueError(f"must be an object of exactly these numbers: {', '.join(NAMES)}")
+        raise ValueError(f"must be a JSON object with exactly these numbers: {', '.join(NAMES)}")
     for name, value in given.items():
         is_number = isinstance(value, int | float) and not isinstance(value, bool)
         if not is_number or not math.isfinite(value) or not 0 < value < _MOST:
-            raise ValueError(f"has {name}={value!r}, which is no positive number")
+            raise ValueError(f"has {name}={value!r}, which is not a positive number")
     return {name: float(given[name]) for name in NAMES}
 
 

@@ -23,8 +23,9 @@ Setting = Mapping[str, Value]
 class Knob:
     """One row of the table; `low` and `high` are inclusive and in `unit`.
 
-    The value of a category is one of `choices`. One that `changes_results` is searched only where
-    it is named.
+    Attributes:
+        choices: values of a category.
+        changes_results: searched only if it is named.
     """
 
     name: str
@@ -42,7 +43,7 @@ class Knob:
 
     @property
     def is_of_script(self) -> bool:
-        """Whether the training script declares it."""
+        """True if the training script declares it."""
         return script_knobs.is_of_script(self.name)
 
 
@@ -58,14 +59,14 @@ def __getattr__(name: str) -> tuple[Knob, ...]:
 
 @functools.cache
 def load_knobs() -> tuple[Knob, ...]:
-    """The native table, in its order; also available as `KNOBS`."""
+    """Return the native table, also available as `KNOBS`."""
     from hvdtune.core._native import knob_table
 
     return tuple(Knob(**row) for row in knob_table())
 
 
 def read_declaration(line: str) -> Knob:
-    """The row that a script adds to the table by what `script_knobs.declaration` has made."""
+    """Return the row that a line from `script_knobs.declaration` adds to the table."""
     content = json.loads(line)
     values = tuple(content["values"])
     return Knob(
@@ -84,17 +85,16 @@ def read_declaration(line: str) -> Knob:
 
 
 def default_setting(knobs: Sequence[Knob] | None = None) -> dict[str, Value]:
-    """Every knob at its default."""
+    """Return every knob at its default."""
     return {knob.name: knob.default for knob in (load_knobs() if knobs is None else knobs)}
 
 
 def validate(setting: Setting, knobs: Sequence[Knob] | None = None) -> dict[str, Value]:
-    """The setting with each value as its knob's type, knobs in the given order.
+    """Return the setting with each value as its knob's type, knobs in the given order.
 
-    Where the table has no knob of a script, one may have any name and value: what there is shows
-    when the script runs.
+    If the table has no knob of a script, `script.` names may have any value until the script runs.
 
-    Raises UsageError naming the knob when it is unknown, of the wrong kind or out of range.
+    Raises UsageError naming a knob that is unknown, of the wrong kind or out of range.
     """
     table = {knob.name: knob for knob in (load_knobs() if knobs is None else knobs)}
     return {name: _valid(table, name, value) for name, value in setting.items()}
@@ -103,7 +103,7 @@ def validate(setting: Setting, knobs: Sequence[Knob] | None = None) -> dict[str,
 def parse_assignments(
     assignments: Sequence[str], knobs: Sequence[Knob] | None = None
 ) -> dict[str, Value]:
-    """Values from texts such as `cycle_time_ms=2.5`; UsageError for anything else."""
+    """Parse texts such as `cycle_time_ms=2.5`. Raises UsageError."""
     table = {knob.name: knob for knob in (load_knobs() if knobs is None else knobs)}
     values: dict[str, Value] = {}
     for assignment in assignments:
@@ -113,14 +113,14 @@ def parse_assignments(
         name, text = name.strip(), text.strip()
         knob = _find(table, name)
         if name in values:
-            raise UsageError(f"{name} is given two values: leave one out")
+            raise UsageError(f"{name} has two values. Leave one out")
         parsed = script_knobs.parse_value(text) if knob is None else _parsed(knob, text)
         values[name] = _valid(table, name, parsed)
     return values
 
 
 def _find(table: Mapping[str, Knob], name: str) -> Knob | None:
-    """None for a knob of a script that has not declared any yet."""
+    """Return the knob, None for a knob of a script that has not declared any yet."""
     if name in table:
         return table[name]
     if script_knobs.is_of_script(name) and not any(knob.is_of_script for knob in table.values()):
@@ -159,7 +159,7 @@ def _checked(knob: Knob, value: Value) -> Value:
     if knob.kind == "category":
         if value not in knob.choices:
             choices = script_knobs.listed(knob.choices)
-            raise UsageError(f"{knob.name} = {value!r} is none of {choices}")
+            raise UsageError(f"{knob.name} = {value!r} is not one of {choices}")
         return value
     if knob.kind == "bool":
         if value not in (0, 1):

@@ -1,9 +1,8 @@
-"""The variables that a rank was started with: who has set them, and what has changed since. Pure.
+"""The variables that a rank was started with, and their changes since. Pure.
 
-A rank has its launcher's environment and on top what the launcher sets for it. The launcher notes
-both in one more variable, so that they can be told apart later: by a launcher that runs inside the
-rank, to which they are no wishes of its user, and by the rank, whose script may have set variables
-of its own before `init`.
+A rank has its launcher's environment and the variables that the launcher sets. The launcher records
+both in one more variable. A launcher inside the rank uses this record to ignore the outer
+launcher's variables, and the rank to find variables that the script set before `init`.
 """
 
 from __future__ import annotations
@@ -21,9 +20,9 @@ if TYPE_CHECKING:
     from typing_extensions import Self
 
 NOTE: Final = "HVDTUNE_LAUNCHED"
-# What a launcher of another environment is told of the interpreter that it starts ranks with.
+# For a launcher in another environment: the facts of the interpreter that it starts ranks with.
 TRAINING_PYTHON: Final = "HVDTUNE_TRAINING_PYTHON"
-# What a launcher tells each of its ranks; never a wish of a user's.
+# Set by a launcher for each of its ranks, never by a user.
 OWN_PLACE: Final[frozenset[str]] = PLACE | {
     f"HVDTUNE_{name}"
     for name in (
@@ -32,21 +31,23 @@ OWN_PLACE: Final[frozenset[str]] = PLACE | {
     )
 }  # fmt: skip
 _OF_PLACE: Final = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
-# What horovodrun sets for its ranks beside their place.
+# Set by horovodrun for its ranks, next to their place.
 _OF_HOROVODRUN: Final = (
     "HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS", "HOROVOD_ELASTIC", "HOROVOD_GLOO_IFACE",
 )  # fmt: skip
-# What `hvdtune run` sets for its ranks as torchrun does: scripts of torch read their place there.
+# Set by `hvdtune run` as by torchrun, for scripts of torch.
 TORCH_PLACE: Final = ("RANK", "WORLD_SIZE", "LOCAL_RANK", "LOCAL_WORLD_SIZE")
 _INTERFACES: Final = ("HVDTUNE_INTERFACE", "HOROVOD_GLOO_IFACE")
 
 
 @dataclass(frozen=True, eq=False)
 class Launch:
-    """What a rank was started with: Horovod's variables, hvdtune's and those of torch's place.
+    """The variables of Horovod, hvdtune and torch's place at the start of a rank.
 
-    `before` has those that the launcher has set itself, with what the launcher's own environment
-    says, None for nothing.
+    Attributes:
+        values: all of them.
+        before: those that the launcher set, with their values in the launcher's environment, None
+            if unset.
     """
 
     values: Mapping[str, str]
@@ -54,28 +55,28 @@ class Launch:
 
     @classmethod
     def of(cls, environ: Mapping[str, str]) -> Self | None:
-        """The launch that is noted, None for none. Raises UsageError for what is no note."""
+        """Return the recorded launch, None without one. Raises UsageError for an invalid record."""
         if not environ.get(NOTE):
             return None
         try:
             return cls(**json.loads(environ[NOTE]))
         except (ValueError, TypeError):
-            raise UsageError(f"{NOTE} is set by `hvdtune run` only: unset it") from None
+            raise UsageError(f"{NOTE} is invalid. Only `hvdtune run` sets it: unset it") from None
 
     def note(self, environ: MutableMapping[str, str]) -> None:
-        """Notes it in the environment of a rank-to-be."""
+        """Record it in the environment of a new rank."""
         environ[NOTE] = json.dumps(vars(self), separators=(",", ":"))
 
     def is_changed(self, environ: Mapping[str, str], name: str) -> bool:
-        """Whether the script has set this variable since, or unset it."""
+        """Return True if the script has set or unset this variable since."""
         return environ.get(name) != self.values.get(name)
 
 
 def note_launch(environ: MutableMapping[str, str], before: Mapping[str, str | None]) -> None:
-    """Notes in the environment of a rank-to-be what it starts with.
+    """Record the launch in the environment of a new rank.
 
     Args:
-        before: the variables that the launcher sets, with what they were, None for nothing.
+        before: as of `Launch`.
     """
     Launch(
         {name: environ[name] for name in environ if _is_noted(name)},
@@ -84,7 +85,7 @@ def note_launch(environ: MutableMapping[str, str], before: Mapping[str, str | No
 
 
 def place_variables(*numbers: int) -> dict[str, str]:
-    """The variables of a rank's place, under hvdtune's names and Horovod's.
+    """Return the variables of a rank's place, under hvdtune's names and Horovod's.
 
     Args:
         numbers: the rank, the size, the local rank and size, the cross rank and size.
@@ -94,7 +95,7 @@ def place_variables(*numbers: int) -> dict[str, str]:
 
 
 def give(environ: MutableMapping[str, str], name: str, value: str) -> None:
-    """Sets a variable of a rank-to-be, and adds it to the launch if that is noted already."""
+    """Set a variable of a new rank, and add it to the recorded launch, if any."""
     environ[name] = value
     if (launch := Launch.of(environ)) is not None:
         before = {name: launch.values.get(name), **launch.before}
@@ -102,9 +103,9 @@ def give(environ: MutableMapping[str, str], name: str, value: str) -> None:
 
 
 def without_launch(environ: Mapping[str, str]) -> dict[str, str]:
-    """The environment without what the launcher of this process, if there is one, has set for it.
+    """Return the environment without the variables that the launcher of this process has set.
 
-    What a script has set since is kept. So is everything where no launcher is, but for a place.
+    Variables that the script has set since are kept. Without a launcher all are, except a place.
     """
     kept = dict(environ)
     launch = Launch.of(environ)
@@ -124,15 +125,15 @@ def without_launch(environ: Mapping[str, str]) -> dict[str, str]:
 
 
 def settle(environ: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:
-    """Settles which variables count: the launcher's, then the script's, then the environment's.
+    """Settle which variables count: the launcher's, then the script's, then the environment's.
 
-    Returns them, and a sentence about each variable that the script has set in vain.
+    Returns them, and one warning per variable that the script set too late to take effect.
     """
     settled = dict(environ)
     launch = Launch.of(environ)
     if launch is None:
         return settled, ()
-    vain: list[str] = []
+    ignored: list[str] = []
     for own in dict.fromkeys(term.sets for term in VARIABLES if term.sets):
         names = (own, *(term.variable for term in variables.standing_for(own)))
         changed = [name for name in names if launch.is_changed(environ, name) and environ.get(name)]
@@ -140,21 +141,21 @@ def settle(environ: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]
             settled[own] = launch.values[own]
             why = f"this job was started with {own}={settled[own]}"
             other = [name for name in changed if environ[name] != settled[own]]
-            vain += [in_vain(environ, name, why) for name in other]
+            ignored += [ignored_warning(environ, name, why) for name in other]
         elif changed and own not in changed:
             settled.pop(own, None)
     chosen = any(launch.is_changed(environ, name) for name in _INTERFACES)
     if chosen and "HVDTUNE_ADDRESS" in launch.before:
         settled.pop("HVDTUNE_ADDRESS", None)
     if launch.is_changed(environ, "HOROVOD_AUTOTUNE") and environ.get("HOROVOD_AUTOTUNE"):
-        why = "it is the launcher that tunes, with `hvdtune run --autotune`"
-        vain.append(in_vain(environ, "HOROVOD_AUTOTUNE", why))
-    return settled, tuple(vain)
+        why = "the launcher tunes, by `hvdtune run --autotune`"
+        ignored.append(ignored_warning(environ, "HOROVOD_AUTOTUNE", why))
+    return settled, tuple(ignored)
 
 
-def in_vain(environ: Mapping[str, str], name: str, why: str) -> str:
-    """The sentence about a variable that the script has set in vain."""
-    return f"{name}={environ[name]}, as the script has set it, changes nothing: {why}"
+def ignored_warning(environ: Mapping[str, str], name: str, why: str) -> str:
+    """Return the warning about a variable that the script set too late to take effect."""
+    return f"The script set {name}={environ[name]} too late to take effect: {why}"
 
 
 def _is_noted(name: str) -> bool:

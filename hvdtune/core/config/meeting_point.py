@@ -1,4 +1,4 @@
-"""Where the processes of a job meet that a scheduler or another launcher has started."""
+"""The meeting point of a job that a scheduler or another launcher has started."""
 
 from __future__ import annotations
 
@@ -9,34 +9,33 @@ from pathlib import Path
 from typing import Final
 
 from hvdtune import parse
-from hvdtune.core.config.dialect import ToldPlace
+from hvdtune.core.config.dialect import LauncherPlace
 from hvdtune.core.config.key_source import users_key
 from hvdtune.errors import UsageError
 
 # Below the ports that the kernel hands out (from 32768), and without torch's 29500.
 FIRST_PORT: Final = 20_000
 PORTS: Final = 9_000
-_A_PORT: Final = "name one from 1024 to 65535, or unset it for one that follows from the job"
+_A_PORT: Final = "Set a port from 1024 to 65535, or unset it to derive one from the job"
 _OF_OTHERS: Final = ("MASTER_PORT", "PET_MASTER_PORT")
 
 
 @dataclasses.dataclass(frozen=True)
 class MeetingPoint:
-    """What the environment says about it.
+    """The place where the ranks of such a job find each other.
 
     Attributes:
-        place: of this process, as its launcher tells it.
-        job: the same for all processes that were started together and for no others, "" where
-            that is not told.
-        folder: where rank 0 leaves a file for the others, if no key was given.
-        is_folder_chosen: whether the user has named the folder, which is not made then.
-        key: the user's, b"" for none.
-        host: the one at which rank 0 listens, "" where that is not told.
-        port: at which rank 0 listens on it, 0 for one that follows from `job`.
-        taken: ports that belong to others.
+        place: place of this process.
+        job: name that all processes of one start share, and no others, "" if not set.
+        folder: folder of the file with rank 0's address, if there is no key.
+        is_folder_chosen: whether the user has set the folder, so that it is not made.
+        key: the user's key, b"" for none.
+        host: host on which rank 0 listens, "" if not set.
+        port: its port, 0 to derive one from `job`.
+        taken: ports of other programs.
     """
 
-    place: ToldPlace
+    place: LauncherPlace
     job: str
     folder: Path
     is_folder_chosen: bool = False
@@ -47,11 +46,11 @@ class MeetingPoint:
 
     @property
     def is_by_port(self) -> bool:
-        """Whether the ranks meet at a host and a port, without a file."""
+        """True if the ranks meet at a host and a port, without a file."""
         return bool(self.key) and (bool(self.host) or self.place.is_on_one_host)
 
     def port_of(self, job: str) -> int:
-        """The port of a job, from 20000 to 28999 and none of `taken`, unless one was given."""
+        """Return the port of a job: `port`, else one from 20000 to 28999 that is not `taken`."""
         if self.port:
             return self.port
         first = zlib.crc32(job.encode()) % PORTS
@@ -59,21 +58,21 @@ class MeetingPoint:
         return next(number for number in numbers if number not in self.taken)
 
 
-def read_meeting_point(env: Mapping[str, str], place: ToldPlace, cache: Path) -> MeetingPoint:
-    """The meeting point of a process that was told this place.
+def read_meeting_point(env: Mapping[str, str], place: LauncherPlace, cache: Path) -> MeetingPoint:
+    """Read the meeting point of a process at this place.
 
     Args:
-        cache: the folder in which the default folder lies.
+        cache: parent of the default folder.
 
     Raises:
-        UsageError: a value that cannot be, or a port without a key.
+        UsageError: a wrong value, or a port without a key.
     """
     key = users_key(env)
     port = chosen_port(env)
     if port and not key:
         raise UsageError(
-            f"HVDTUNE_RENDEZVOUS_PORT={port} needs a key by which the ranks know each other: set "
-            "HVDTUNE_KEY_FILE or HVDTUNE_KEY"
+            f"HVDTUNE_RENDEZVOUS_PORT={port} needs a key. Set HVDTUNE_KEY_FILE or HVDTUNE_KEY to "
+            "the same key on all ranks"
         )
     hosts = place.hosts or _hosts_of_file(place.hosts_file)
     return MeetingPoint(
@@ -89,21 +88,21 @@ def read_meeting_point(env: Mapping[str, str], place: ToldPlace, cache: Path) ->
 
 
 def chosen_port(env: Mapping[str, str]) -> int:
-    """HVDTUNE_RENDEZVOUS_PORT, 0 where it is not set. Raises UsageError for what is no port."""
+    """Return HVDTUNE_RENDEZVOUS_PORT, 0 if it is not set. Raises UsageError."""
     text = env.get("HVDTUNE_RENDEZVOUS_PORT", "")
     if not text:
         return 0
     try:
         port = parse.count(text)
     except ValueError as error:
-        raise UsageError(f"HVDTUNE_RENDEZVOUS_PORT={text} {error}: {_A_PORT}") from None
+        raise UsageError(f"HVDTUNE_RENDEZVOUS_PORT={text} {error}. {_A_PORT}") from None
     if port > 65535:
-        raise UsageError(f"HVDTUNE_RENDEZVOUS_PORT={text} is no port: {_A_PORT}")
+        raise UsageError(f"HVDTUNE_RENDEZVOUS_PORT={text} is not a port. {_A_PORT}")
     return port
 
 
 def _hosts_of_file(path: str) -> tuple[str, ...]:
-    """The hosts of a file that has one on each line, each once; none where it cannot be read."""
+    """Return the different hosts of a file with one per line, () for an unreadable file."""
     try:
         lines = Path(path).read_text(encoding="utf-8-sig").split() if path else []
     except (OSError, UnicodeDecodeError):

@@ -1,6 +1,6 @@
-"""The variables of hvdtune's own that a user may set. Pure.
+"""The variables of hvdtune that a user may set, and how they are read. Pure.
 
-The knobs have a variable each besides, as `hvdtune.core.config.knobs` lists them.
+Each knob of `hvdtune.core.config.knobs` has a variable, too.
 """
 
 from __future__ import annotations
@@ -17,57 +17,60 @@ from hvdtune.horovod import variables
 T = TypeVar("T")
 
 PREFIX: Final = "HVDTUNE_"
-_ALIKE: Final = 0.7  # of two names: twice what they have in common over both lengths
-# What the reference says of each.
+_ALIKE: Final = 0.7  # similarity of two names, as of difflib
 VARIABLES: Final[Mapping[str, str]] = {
-    "HVDTUNE_STARTED_BY": "The launcher that has started the processes, where several could have; "
-    "`none` for a process alone.",
-    "HVDTUNE_NODES": "The number of hosts, where each has one process that was started by hand.",
-    "HVDTUNE_NODE": "The number of this one of them, from 0 on.",
-    "HVDTUNE_HOST": "The name of this rank's host. [default: the launcher's, else the system's]",
-    "HVDTUNE_JOB_ID": "What tells this job from the user's others, the same for all ranks.",
-    "HVDTUNE_SHARED_FOLDER": "A folder of the user's own that the hosts share, where rank 0 leaves "
-    "its address. [default: jobs in ~/.cache/hvdtune]",
-    "HVDTUNE_KEY": "A key of 64 hexadecimal digits, the same for all ranks.",
-    "HVDTUNE_KEY_FILE": "A file of mode 0600 with the key.",
-    "HVDTUNE_RENDEZVOUS_HOST": "With a key: the host of rank 0.",
-    "HVDTUNE_RENDEZVOUS_PORT": "With a key: the port at which rank 0 listens. [default: one from "
-    "20000 to 28999 that follows from the job]",
-    "HVDTUNE_START_TIMEOUT_S": "How long the ranks wait for each other. [default: 30]",
-    "HVDTUNE_INTERFACE": "The network interface that the hosts have in common.",
+    "HVDTUNE_STARTED_BY": "Launcher whose variables describe the job, if several have set theirs; "
+    "`none` for a single process.",
+    "HVDTUNE_NODES": "Number of hosts, if one process was started by hand on each.",
+    "HVDTUNE_NODE": "Number of this host, from 0.",
+    "HVDTUNE_HOST": "Name of this rank's host. [default: the launcher's, else the system's]",
+    "HVDTUNE_JOB_ID": "Job ID. Must be the same on all ranks and different for each of the user's "
+    "jobs.",
+    "HVDTUNE_SHARED_FOLDER": "Folder of the user that all hosts share. Rank 0 writes its address "
+    "there. [default: jobs in ~/.cache/hvdtune]",
+    "HVDTUNE_KEY": "Key of 64 hexadecimal digits. Must be the same on all ranks.",
+    "HVDTUNE_KEY_FILE": "File with the key. Its mode must be 0600.",
+    "HVDTUNE_RENDEZVOUS_HOST": "Host of rank 0. Requires a key.",
+    "HVDTUNE_RENDEZVOUS_PORT": "Port on which rank 0 listens. Requires a key. [default: derived "
+    "from the job, 20000 to 28999]",
+    "HVDTUNE_START_TIMEOUT_S": "Seconds in which all ranks must find each other. [default: 30]",
+    "HVDTUNE_INTERFACE": "Network interface that leads to the other hosts.",
     "HVDTUNE_ADDRESS": "This host's address for the other ranks, instead of an interface.",
-    "HVDTUNE_TRANSPORT": "`tcp` leaves the shared memory of a host unused. [default: auto]",
-    "HVDTUNE_CONTROLLER": "Who brings the ranks together: `auto`, `mpi` or `hvdtune`. [default: "
-    "auto]",
-    "HVDTUNE_CPU_OPERATIONS": "Who carries out the collectives: `hvdtune` or `mpi`. [default: "
+    "HVDTUNE_TRANSPORT": "Set to `tcp` to disable shared memory between ranks on the same host. "
+    "[default: auto]",
+    "HVDTUNE_CONTROLLER": "Library that forms the job: `auto`, `mpi` or `hvdtune`. [default: auto]",
+    "HVDTUNE_CPU_OPERATIONS": "Library for collectives on the CPU: `hvdtune` or `mpi`. [default: "
     "hvdtune]",
-    "HVDTUNE_GPU_OPERATIONS": "What carries tensors on a GPU: `auto`, `nccl` or `host`. [default: "
-    "auto]",
-    "HVDTUNE_GPU_BITS": "`exact`: the sums of tensors on a GPU are those of the CPU, bit for bit. "
-    "[default: nccl]",
-    "HVDTUNE_JOIN": "`horovod` refuses allgather and broadcast while a rank has joined. Rank 0's "
-    "value counts. [default: hvdtune]",
-    "HVDTUNE_CUDA_LIBRARY": "The library of CUDA's driver to load.",
-    "HVDTUNE_NCCL_LIBRARY": "The NCCL to load where the process has none yet.",
-    "HVDTUNE_ZERO_COPY": "`0`: ranks of a host do not read each other's memory. [default: 1]",
-    "HVDTUNE_HOST_COSTS": "What copies and messages cost on this host, or `measure`. [default: "
-    "measured once for each host]",
-    "HVDTUNE_THREAD_AFFINITY": "The core of hvdtune's threads, for each rank of a host.",
-    "HVDTUNE_HEARTBEAT_TIMEOUT_S": "Silence after which a rank is suspected. [default: 2]",
-    "HVDTUNE_HANG_WARNING_S": "Time without progress after which rank 0 says who waits for whom. "
-    "[default: 5]",
-    "HVDTUNE_HANG_ABORT_S": "Time without progress after which the job fails. [default: 600]",
-    "HVDTUNE_TIMELINE": "The file of each rank's timeline, `%r` for the rank. Without it, -rankN "
-    "follows the name where there are several ranks.",
-    "HVDTUNE_TIMELINE_STEPS": "The steps to record, as 10-20. [default: all]",
-    "HVDTUNE_TIMELINE_MAX_MB": "The most MiB of a rank's timeline. [default: no limit]",
-    "HVDTUNE_TIMELINE_WHEN_FULL": "Then `ring` drops the oldest, `stop` ends recording. [default: "
-    "ring]",
-    "HVDTUNE_LOG_LEVEL": "What is said on stderr: `trace` to `fatal`. [default: warning]",
-    "HVDTUNE_STORAGE": "The database of studies that several tuners share, a URL.",
-    "HVDTUNE_WORKBENCH_PYTHON": "A Python of another environment that has hvdtune[workbench].",
+    "HVDTUNE_GPU_OPERATIONS": "Library for collectives on the GPU: `auto`, `nccl` or `host`, which "
+    "copies through host memory. [default: auto]",
+    "HVDTUNE_GPU_BITS": "Set to `exact` to make sums of GPU tensors equal to those of the CPU, bit "
+    "by bit. [default: nccl]",
+    "HVDTUNE_JOIN": "Set to `horovod` to refuse allgather and broadcast while a rank has joined. "
+    "Rank 0's value is used. [default: hvdtune]",
+    "HVDTUNE_CUDA_LIBRARY": "Path of the CUDA driver library.",
+    "HVDTUNE_NCCL_LIBRARY": "Path of the NCCL library, if the process has not loaded NCCL yet.",
+    "HVDTUNE_ZERO_COPY": "Set to 0 to disable zero-copy between ranks on the same host. "
+    "[default: 1]",
+    "HVDTUNE_HOST_COSTS": "Costs of copies and messages on this host as JSON or a file, or "
+    "`measure`. [default: measured once per host]",
+    "HVDTUNE_THREAD_AFFINITY": "Cores of hvdtune's threads, one per rank of a host, as in `0,2`.",
+    "HVDTUNE_HEARTBEAT_TIMEOUT_S": "Seconds of silence after which a rank is suspected. "
+    "[default: 2]",
+    "HVDTUNE_HANG_WARNING_S": "Seconds without progress after which rank 0 reports the wait graph; "
+    "0 disables it. [default: 5]",
+    "HVDTUNE_HANG_ABORT_S": "Seconds without progress after which the job fails; 0 disables it. "
+    "[default: 600]",
+    "HVDTUNE_TIMELINE": "Timeline file of each rank, with `%r` for the rank. Without `%r`, "
+    "`-rankN` is appended to the name if there are several ranks.",
+    "HVDTUNE_TIMELINE_STEPS": "Steps to record, as in `100:120`. [default: all]",
+    "HVDTUNE_TIMELINE_MAX_MB": "Maximum size of a rank's timeline in MiB. [default: no limit]",
+    "HVDTUNE_TIMELINE_WHEN_FULL": "Action at that size: `ring` drops the oldest records, `stop` "
+    "ends the recording. [default: ring]",
+    "HVDTUNE_LOG_LEVEL": "Log level for stderr, from `trace` to `fatal`. [default: warning]",
+    "HVDTUNE_STORAGE": "URL of the database of studies that several tuners share.",
+    "HVDTUNE_WORKBENCH_PYTHON": "Python of another environment with hvdtune[workbench].",
 }
-# What hvdtune's programs tell each other, and what its tests are told.
+# Set by hvdtune's own programs and tests.
 _INTERNAL: Final[frozenset[str]] = OWN_PLACE | {
     NOTE, TRAINING_PYTHON, "HVDTUNE_FAILPOINT", "HVDTUNE_SCRIPT_KNOBS",
 }  # fmt: skip
@@ -75,10 +78,10 @@ _OF_TESTS: Final = "HVDTUNE_TEST_"
 
 
 def unknown(env: Mapping[str, str], knobs: Callable[[], Collection[str]]) -> Iterator[str]:
-    """A sentence about each variable that has hvdtune's prefix and is none of its own.
+    """Return one warning per unknown variable with hvdtune's prefix.
 
     Args:
-        knobs: returns the variables of the knobs; called where they matter only.
+        knobs: returns the variables of the knobs; called only if necessary.
     """
     named = {name for name in env if name.startswith(PREFIX) and not name.startswith(_OF_TESTS)}
     rest = named - set(VARIABLES) - _INTERNAL
@@ -93,10 +96,8 @@ def unknown(env: Mapping[str, str], knobs: Callable[[], Collection[str]]) -> Ite
             name.removeprefix(PREFIX), [each.removeprefix(PREFIX) for each in known], 2, _ALIKE
         )
         meant = " or ".join(PREFIX + each for each in alike)
-        advice = (
-            f"did you mean {meant}?" if meant else "docs/reference.md lists those that there are"
-        )
-        yield f"{name} is no variable of hvdtune's and changes nothing: {advice}"
+        advice = f"Did you mean {meant}?" if meant else "docs/reference.md lists all variables"
+        yield f"{name} is unknown and ignored. {advice}"
 
 
 def read_variable(

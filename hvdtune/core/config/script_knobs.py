@@ -1,7 +1,7 @@
-"""Knobs that a training script declares: what they may be, and how a declaration travels.
+"""Knobs that a training script declares: names, values and declarations.
 
-In settings, profiles and options their names begin with `script.`, so that they never meet those of
-the runtime's own table.
+In settings, profiles and options their names begin with `script.`, so that they differ from those
+of the runtime.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, Final
 from hvdtune.errors import UsageError
 
 Value = int | float | bool | str
-"""A value of any knob, of a script's as of the runtime's."""
+"""A value of any knob, of a script or of the runtime."""
 
 PREFIX: Final = "script."
 VARIABLE: Final = "HVDTUNE_SCRIPT_KNOBS"
@@ -27,22 +27,23 @@ _MOST_VALUES: Final = 64
 
 
 def is_of_script(name: str) -> bool:
-    """Whether the knob of this name is one that a script declares."""
+    """Return True if a script declares the knob of this name."""
     return name.startswith(PREFIX)
 
 
 def check_name(name: object) -> None:
-    """Raises UsageError for what no script may name a knob."""
+    """Raise UsageError unless a script may give a knob this name."""
     if not isinstance(name, str) or not _NAME.fullmatch(name):
         raise UsageError(
-            f"{name!r} is no name of a knob: it has up to 64 letters, digits and _, a letter first"
+            f"{name!r} is not a valid name of a knob. Use up to 64 letters, digits and _, starting "
+            "with a letter"
         )
 
 
 def check_values(name: str, values: object) -> tuple[Value, ...]:
-    """The values that a script gives a knob; the first is the default.
+    """Return the values that a script gives a knob; the first is the default.
 
-    Raises UsageError unless they are whole numbers, numbers, texts or switches, each once.
+    Raises UsageError unless they are different numbers, strings or switches.
     """
     if isinstance(values, str) or not isinstance(values, Sequence):
         raise UsageError(f"knob {name} needs a list of values, as in [1, 2, 4], not {values!r}")
@@ -58,35 +59,35 @@ def check_values(name: str, values: object) -> tuple[Value, ...]:
 
 
 def check_value(name: str, value: object) -> None:
-    """Raises UsageError unless it is a switch, a finite number or a text."""
+    """Raise UsageError unless it is a switch, a finite number or a string."""
     is_number = isinstance(value, int | float) and math.isfinite(value)
     if not is_number and not isinstance(value, str):
         raise UsageError(
-            f"knob {name} cannot have the value {value!r}: it takes True and False, Python's "
-            "numbers and texts"
+            f"knob {name} cannot have the value {value!r}. Use True, False, a finite number or a "
+            "string"
         )
 
 
 def find_value(name: str, value: object, values: Sequence[Value]) -> Value:
-    """The declared one that equals `value`. Raises UsageError naming them all for none."""
+    """Return the declared value that equals `value`. Raises UsageError naming them all."""
     for each in values:
         if each == value and isinstance(each, bool) == isinstance(value, bool):
             return each
-    raise UsageError(f"{name} = {value!r} is none of the script's: {listed(values)}")
+    raise UsageError(f"{name} = {value!r} is not one of the script's values: {listed(values)}")
 
 
 def listed(values: Sequence[Value]) -> str:
-    """The values in one line."""
+    """Return the values in one line."""
     return ", ".join(quoted(value) if isinstance(value, str) else str(value) for value in values)
 
 
 def quoted(text: str) -> str:
-    """A value that is a text, in quotes where it could not be told from what stands beside it."""
+    """Return a string, in quotes if it would be ambiguous without."""
     return text if _PLAIN.fullmatch(text) else json.dumps(text, ensure_ascii=False)
 
 
 def parse_value(text: str) -> Value:
-    """The value that a text on a command line stands for: what JSON reads, else the text."""
+    """Return the value of a text on a command line: its value as JSON, else the text."""
     if text.lower() in ("true", "false"):
         return text.lower() == "true"
     try:
@@ -97,15 +98,15 @@ def parse_value(text: str) -> Value:
 
 
 def declaration(name: str, values: Sequence[Value], *, changes_results: bool) -> str:
-    """What every rank must say alike, as one line of JSON."""
+    """Return the declaration of a knob, the same on all ranks, as one line of JSON."""
     content = {"name": name, "values": list(values), "changes_results": changes_results}
     return json.dumps(content)
 
 
 def read_start_values(environ: Mapping[str, str]) -> dict[str, Value]:
-    """The values that the environment gives knobs of the script.
+    """Return the values that the environment gives knobs of the script.
 
-    Raises UsageError when the variable holds something else.
+    Raises UsageError if the variable contains anything else.
     """
     text = environ.get(VARIABLE)
     if not text:
@@ -115,7 +116,9 @@ def read_start_values(environ: Mapping[str, str]) -> dict[str, Value]:
     except ValueError:
         values = None
     if not isinstance(values, dict) or not all(map(is_of_script, values)):
-        raise UsageError(f"{VARIABLE}={text} is no JSON object of names that begin with {PREFIX}")
+        raise UsageError(
+            f"{VARIABLE}={text} is not a JSON object of names that begin with {PREFIX}"
+        )
     for name, value in values.items():
         check_name(name.removeprefix(PREFIX))
         check_value(name, value)
@@ -123,6 +126,6 @@ def read_start_values(environ: Mapping[str, str]) -> dict[str, Value]:
 
 
 def start_variables(setting: Mapping[str, Value]) -> dict[str, str]:
-    """The variable that gives ranks the setting's values of knobs of the script, if it has any."""
+    """Return the variable with the setting's values of knobs of the script, if it has any."""
     own = {name: value for name, value in setting.items() if is_of_script(name)}
     return {VARIABLE: json.dumps(own)} if own else {}

@@ -9,9 +9,10 @@ from hvdtune import parse
 from hvdtune.core.config.own_variables import read_variable
 from hvdtune.errors import UsageError
 from hvdtune.horovod import variables
+from hvdtune.plural import counted
 
 if TYPE_CHECKING:
-    from hvdtune.core.config.dialect import ToldPlace
+    from hvdtune.core.config.dialect import LauncherPlace
 
 _VARIABLE: Final = "HVDTUNE_THREAD_AFFINITY"
 
@@ -28,24 +29,24 @@ def read_thread_cores(env: Mapping[str, str]) -> tuple[str, tuple[int, ...]]:
 
 def core_of_rank(env: Mapping[str, str], local_rank: int, local_size: int) -> int:
     """Return the core of a rank's threads, -1 for any. Raises UsageError for too few cores."""
-    _, cores = read_thread_cores(env)
+    source, cores = read_thread_cores(env)
     if not cores:
         return -1
     if len(cores) < local_size:
         raise UsageError(
-            f"thread affinity names {len(cores)} of the {local_size} cores that the ranks of a "
-            "host need, one for each, as in 0,2"
+            f"{source} lists {counted(len(cores), 'core')}, but a host has "
+            f"{counted(local_size, 'rank')}. List one core per rank, as in 0,2"
         )
     return cores[local_rank]
 
 
-def core_at_place(env: Mapping[str, str], place: ToldPlace) -> int:
+def core_at_place(env: Mapping[str, str], place: LauncherPlace) -> int:
     """Return the core of a rank that another launcher has started, as `core_of_rank` does."""
-    _, cores = read_thread_cores(env)
+    source, cores = read_thread_cores(env)
     if cores and place.local_rank is None and not place.is_node:
         raise UsageError(
-            f"thread affinity names a core for each rank of a host, but {place.title} does not say "
-            "which of them this process is: bind the processes by its own options"
+            f"{source} lists one core per rank of a host, but {place.title} sets no local rank. "
+            "Bind the processes with options of that launcher"
         )
     local_rank = place.local_rank or 0
     return core_of_rank(env, local_rank, place.local_size or local_rank + 1)

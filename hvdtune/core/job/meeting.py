@@ -362,5 +362,5 @@ def _who(point: MeetingPoint) -> str:
     place = point.place
     return (
         f"{place.title} says that this is rank {place.rank} of {counted(place.size or 0, 'rank')}, "
-        f"by {place.told_by}"
+        f"by {place.source}"
     )

@@ -118,8 +118,8 @@ def join(config: Config, comm: object) -> Place:
         )
     communicator = _communicator(library, comm, config.timeouts.start_s)
     timeout_s = config.timeouts.start_s
-    told = communicator.gather(json.dumps([communicator.node(), config.place.host]), timeout_s)
-    nodes, names = zip(*map(json.loads, told), strict=True)
+    gathered = communicator.gather(json.dumps([communicator.node(), config.place.host]), timeout_s)
+    nodes, names = zip(*map(json.loads, gathered), strict=True)
     hosts = host_names(nodes, names)
     rank = communicator.rank
     address = config.rendezvous.own_address or _address(rank, nodes, names)

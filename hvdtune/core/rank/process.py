@@ -29,7 +29,7 @@ from hvdtune.streams import open_missing_streams
 
 if TYPE_CHECKING:
     from hvdtune.core import _native
-    from hvdtune.core.config.dialect import ToldPlace
+    from hvdtune.core.config.dialect import LauncherPlace
     from hvdtune.core.config.environment import Config
     from hvdtune.core.config.groups import GpuConfig
     from hvdtune.core.job.worker import ElasticWorker
@@ -208,7 +208,7 @@ class Process:
                 "horovod_cycles": recording.horovod_cycles,
             }
             if self.worker is not None and config.rendezvous.worker >= 0:
-                _tell_place(self.place)
+                _set_place(self.place)
             if config.rendezvous.meeting is not None and self.generation == 0:
                 _compare_local_rank(config.rendezvous.meeting.place, self.place["local_rank"])
             self.generation += 1
@@ -302,13 +302,13 @@ def _warn_of_ignored(config: Config) -> None:
         warnings.warn(text, stacklevel=4)  # of who calls init
 
 
-def _compare_local_rank(told: ToldPlace, local_rank: int) -> None:
+def _compare_local_rank(place: LauncherPlace, local_rank: int) -> None:
     """Warns if the launcher's local rank differs from the one of the ranks on this host."""
-    if told.local_rank not in (None, local_rank):
+    if place.local_rank not in (None, local_rank):
         warnings.warn(
-            f"{told.title} reports local rank {told.local_rank} for this process, but it is number "
-            f"{local_rank} of the ranks on this host, as hvd.local_rank() returns. A script that "
-            "reads both may choose two devices",
+            f"{place.title} reports local rank {place.local_rank} for this process, but it is "
+            f"number {local_rank} of the ranks on this host, as hvd.local_rank() returns. A script "
+            "that reads both may choose two devices",
             stacklevel=4,  # of who calls init
         )
 
@@ -320,11 +320,11 @@ def _config_of_environment() -> Config:
     return Config.from_environ()
 
 
-def _tell_place(place: dict[str, Any]) -> None:
-    """Scripts and libraries read the place of a rank in the environment, too."""
-    from hvdtune.core.config.environment import tell_place
+def _set_place(place: dict[str, Any]) -> None:
+    """Set the place in the environment, too, where scripts and libraries read it."""
+    from hvdtune.core.config.environment import set_place
 
-    tell_place(place)
+    set_place(place)
 
 
 def _call_all(callbacks: list[Callable[[], None]]) -> None:

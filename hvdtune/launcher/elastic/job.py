@@ -477,7 +477,7 @@ class ElasticJob:
             "HVDTUNE_WORKER": str(worker),
             "PYTHONUNBUFFERED": "1",
         }
-        # As its first generation is expected to be. `init` corrects it (`tell_place`).
+        # As its first generation is expected to be. `init` corrects it (`set_place`).
         expected = self._membership.expected
         hosts = [self._membership.workers[number].slot.host for number in expected]
         told |= elastic_environ(slot_of(hosts, expected.index(worker)), len(hosts))

@@ -13,7 +13,7 @@ from typing import Final
 import msgspec
 
 from hvdtune import __version__, parse
-from hvdtune.core.config.dialect import ToldPlace
+from hvdtune.core.config.dialect import LauncherPlace
 from hvdtune.core.config.meeting_point import MeetingPoint
 from hvdtune.core.job import meeting, proof, route
 from hvdtune.core.job.job_file import OfferedError
@@ -136,11 +136,11 @@ class _Roll:
     """The nodes that have connected, by their numbers. Their connections end with the stack."""
 
     def __init__(
-        self, place: ToldPlace, itself: NodeFacts, key: bytes, stack: contextlib.ExitStack
+        self, place: LauncherPlace, itself: NodeFacts, key: bytes, stack: contextlib.ExitStack
     ) -> None:
         self.itself, self.size = itself, place.size or 1
-        self._told_by, self._key, self._stack = place.told_by, key, stack
-        self.source = f"{place.title} set {counted(self.size, 'node')} by {place.told_by}"
+        self._variables, self._key, self._stack = place.source, key, stack
+        self.source = f"{place.title} set {counted(self.size, 'node')} by {place.source}"
         self._controls: list[ControlConnection] = []
         self._found: dict[int, _Found] = {}
 
@@ -160,7 +160,7 @@ class _Roll:
         number = facts.number
         if number >= self.size:
             raise LaunchError(
-                f"Node {number} ({facts.host}) is out of range: {self._told_by} set "
+                f"Node {number} ({facts.host}) is out of range: {self._variables} set "
                 f"{counted(self.size, 'node')}, numbered 0 to {self.size - 1}. Set the same number "
                 "of nodes on all of them."
             )
@@ -168,7 +168,7 @@ class _Roll:
             other = self._found[number][0] if number in self._found else self.itself
             raise LaunchError(
                 f"Two processes have the number {number} of {counted(self.size, 'node')} "
-                f"({self._told_by}): one on {other.host} and one on {facts.host}. Give each node "
+                f"({self._variables}): one on {other.host} and one on {facts.host}. Give each node "
                 "its own number."
             )
         require_same(facts, self.itself.asked, self._key)

@@ -44,7 +44,7 @@ def test_ranges_and_choices_are_read(tmp_path: Path, line: str, wanted: KnobRang
         ("chunk_bytes: [64 MB]", "chunk_bytes: '64 MB' is not a size, such as 64 MiB"),
         ("cache_enabled: {low: 0}", "cache_enabled has choices, not a range"),
         ("cache_enabled: [1]", "cache_enabled = 1 is not true or false"),
-        ("allreduce_algorithm: [magic]", "allreduce_algorithm = 'magic' is none of auto"),
+        ("allreduce_algorithm: [magic]", "allreduce_algorithm = 'magic' is not one of auto"),
         ("[1, 2", "expected ',' or ']'"),
     ],
 )
