@@ -168,7 +168,7 @@ def read_setting(
     """
     env = own_environ() if environ is None else environ
     setting: dict[str, Value] = {}
-    for knob in _table(knobs):
+    for knob in load_knobs() if knobs is None else knobs:
         own = _variable(knob)
         for variable in (own, *(term.variable for term in variables.standing_for(own))):
             if env.get(variable):
@@ -178,10 +178,6 @@ def read_setting(
                     raise UsageError(f"{variable}: {error}") from None
                 break
     return setting | script_knobs.read_start_values(env)
-
-
-def _table(knobs: Sequence[Knob] | None) -> Sequence[Knob]:
-    return load_knobs() if knobs is None else knobs
 
 
 def _variable(knob: Knob) -> str:
@@ -198,7 +194,7 @@ def unknown_variables(
     env = os.environ if environ is None else environ
     launch = Launch.of(env)
     new = {n: v for n, v in env.items() if launch is None or launch.is_changed(env, n)}
-    return tuple(unknown(new, lambda: [_variable(knob) for knob in _table(knobs)]))
+    return tuple(unknown(new, lambda: map(_variable, load_knobs() if knobs is None else knobs)))
 
 
 def launch_defaults(
@@ -228,14 +224,10 @@ def node_meeting(environ: Mapping[str, str] | None = None) -> MeetingPoint | Non
     `Config.from_environ` does.
     """
     env = os.environ if environ is None else environ
-    from hvdtune.core.config import dialects
-
-    place = dialects.recognise(env, forming=True)
-    if place is None or env.get("HVDTUNE_RENDEZVOUS"):
+    place = _scheduled_place(env)
+    if place is None:
         return None
     place.require_complete()  # a launcher cannot ask MPI
-    if place.size in (None, 1):
-        return None
     return _meeting(env, place) if _is_one_on_each_host(place) else None
 
 
@@ -244,13 +236,16 @@ def crowded_place(environ: Mapping[str, str] | None = None) -> LauncherPlace | N
 
     Each of them then launches a job of its own.
     """
-    env = os.environ if environ is None else environ
+    place = _scheduled_place(os.environ if environ is None else environ)
+    is_crowded = place is not None and place.size != 1 and not _is_one_on_each_host(place)
+    return place if is_crowded else None
+
+
+def _scheduled_place(env: Mapping[str, str]) -> LauncherPlace | None:
     from hvdtune.core.config import dialects
 
     place = dialects.recognise(env, forming=True)
-    if place is None or env.get("HVDTUNE_RENDEZVOUS") or (place.size or 1) == 1:
-        return None
-    return None if _is_one_on_each_host(place) else place
+    return None if place is None or env.get("HVDTUNE_RENDEZVOUS") else place
 
 
 def _is_one_on_each_host(place: LauncherPlace) -> bool:

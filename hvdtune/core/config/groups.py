@@ -183,7 +183,7 @@ class Timeouts:
 
 @dataclass(frozen=True)
 class DataPath:
-    """The way of data between ranks. Results do not depend on it, except by `setting`.
+    """The transport of data between ranks. It does not change results.
 
     Attributes:
         transport: "tcp" disables shared memory.
@@ -213,7 +213,7 @@ class DataPath:
 
 @dataclass(frozen=True)
 class GpuConfig:
-    """The reduction of GPU tensors.
+    """Collectives on GPU tensors.
 
     Attributes:
         operations: "nccl" uses NCCL, "host" copies through host memory, "auto" uses NCCL if the

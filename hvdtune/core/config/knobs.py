@@ -9,7 +9,7 @@ import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Literal
+from typing import Literal
 
 from hvdtune.core.config import script_knobs
 from hvdtune.errors import UsageError
@@ -47,19 +47,9 @@ class Knob:
         return script_knobs.is_of_script(self.name)
 
 
-if TYPE_CHECKING:
-    KNOBS: tuple[Knob, ...]
-
-
-def __getattr__(name: str) -> tuple[Knob, ...]:
-    if name == "KNOBS":
-        return load_knobs()
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
 @functools.cache
 def load_knobs() -> tuple[Knob, ...]:
-    """Return the native table, also available as `KNOBS`."""
+    """Return the native table."""
     from hvdtune.core._native import knob_table
 
     return tuple(Knob(**row) for row in knob_table())

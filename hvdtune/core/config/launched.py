@@ -22,15 +22,10 @@ if TYPE_CHECKING:
 NOTE: Final = "HVDTUNE_LAUNCHED"
 # For a launcher in another environment: the facts of the interpreter that it starts ranks with.
 TRAINING_PYTHON: Final = "HVDTUNE_TRAINING_PYTHON"
-# Set by a launcher for each of its ranks, never by a user.
-OWN_PLACE: Final[frozenset[str]] = PLACE | {
-    f"HVDTUNE_{name}"
-    for name in (
-        "RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE", "RENDEZVOUS",
-        "KEY_FD", "KEY_FILE", "KEY", "NODE", "NODES", "WORKER",
-    )
-}  # fmt: skip
 _OF_PLACE: Final = ("RANK", "SIZE", "LOCAL_RANK", "LOCAL_SIZE", "CROSS_RANK", "CROSS_SIZE")
+_OF_JOB: Final = ("RENDEZVOUS", "KEY_FD", "KEY_FILE", "KEY", "NODE", "NODES", "WORKER")
+# Set by a launcher for each of its ranks, never by a user.
+OWN_PLACE: Final[frozenset[str]] = PLACE | {f"HVDTUNE_{name}" for name in _OF_PLACE + _OF_JOB}
 # Set by horovodrun for its ranks, next to their place.
 _OF_HOROVODRUN: Final = (
     "HOROVOD_CONTROLLER", "HOROVOD_CPU_OPERATIONS", "HOROVOD_ELASTIC", "HOROVOD_GLOO_IFACE",

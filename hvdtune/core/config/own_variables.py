@@ -6,7 +6,7 @@ Each knob of `hvdtune.core.config.knobs` has a variable, too.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeVar, cast
 
 from hvdtune import parse
@@ -77,7 +77,7 @@ _INTERNAL: Final[frozenset[str]] = OWN_PLACE | {
 _OF_TESTS: Final = "HVDTUNE_TEST_"
 
 
-def unknown(env: Mapping[str, str], knobs: Callable[[], Collection[str]]) -> Iterator[str]:
+def unknown(env: Mapping[str, str], knobs: Callable[[], Iterable[str]]) -> Iterator[str]:
     """Return one warning per unknown variable with hvdtune's prefix.
 
     Args:
