@@ -5,6 +5,7 @@
 #include <chrono>
 #include <cstdint>
 #include <limits>
+#include <string>
 
 namespace hvdtune {
 
@@ -51,6 +52,9 @@ inline std::chrono::nanoseconds to_nanoseconds(double seconds) {
   if (ns >= static_cast<double>(kLongestWait.count())) return kLongestWait;
   return std::chrono::nanoseconds(static_cast<int64_t>(ns));
 }
+
+// "2 s", "0.25 s": for messages, to the millisecond.
+std::string seconds_text(std::chrono::nanoseconds time);
 
 // When a timed wait of a condition variable ends that may take `time`: a point on a clock that
 // nobody sets.

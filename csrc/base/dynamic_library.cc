@@ -37,7 +37,7 @@ DynamicLibrary DynamicLibrary::find(const std::string& what, const char* probe,
       }
       void* function = dlsym(handle, probe);
       if (function != nullptr) return {handle, path_of(function)};
-      throw Error(ErrorCode::kUsage, name + " is not " + what + ": it has no " + probe);
+      throw Error(ErrorCode::kUsage, name + " is not " + what + ": " + probe + " is missing");
     }
   }
   throw Error(ErrorCode::kUsage, what + " cannot be loaded: " + reasons);

@@ -38,8 +38,8 @@ uint64_t hits = 0;
 std::atomic<bool> is_armed{false};
 
 [[noreturn]] void refuse(const std::string& specification) {
-  throw Error(ErrorCode::kUsage,
-              "HVDTUNE_FAILPOINT=" + specification + " is not NAME=kill|stop|reset@HIT:PATH");
+  throw Error(ErrorCode::kUsage, "HVDTUNE_FAILPOINT=" + specification +
+                                     " is malformed; write NAME=kill|stop|reset@HIT:PATH");
 }
 
 Action action_of(const std::string& word, const std::string& specification) {
@@ -119,8 +119,9 @@ void reach_failpoint(const char* name, int fd) {
 namespace hvdtune {
 
 void arm_failpoint(const std::string& specification) {
-  throw Error(ErrorCode::kUsage, "HVDTUNE_FAILPOINT=" + specification +
-                                     ": this build has no failpoints, which are for tests");
+  throw Error(ErrorCode::kUsage,
+              "HVDTUNE_FAILPOINT=" + specification +
+                  ": only test builds have failpoints; build with -DHVDTUNE_FAILPOINTS=ON");
 }
 
 }  // namespace hvdtune

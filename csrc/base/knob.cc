@@ -42,41 +42,40 @@ constexpr Knob category(std::string_view name, std::span<const std::string_view>
 }
 
 constexpr std::array kKnobs = {
-    knob<&Setting::fusion_threshold_bytes>(
-        "fusion_threshold_bytes", KnobKind::kInt, "bytes", 0, 512 * kMiB, true, KnobScope::kLive, 1,
-        "Tensors that become ready together are reduced as one bucket of at most this size; 0 "
-        "reduces each alone."),
+    knob<&Setting::fusion_threshold_bytes>("fusion_threshold_bytes", KnobKind::kInt, "bytes", 0,
+                                           512 * kMiB, true, KnobScope::kLive, 1,
+                                           "Maximum size of a bucket, whose tensors are reduced "
+                                           "together; 0 reduces each tensor alone."),
     knob<&Setting::cycle_time_ms>(
         "cycle_time_ms", KnobKind::kFloat, "ms", 0, 50, true, KnobScope::kLive, 1,
-        "How long announcements and ready tensors are collected before they travel; 0 sends each "
-        "at once."),
-    knob<&Setting::chunk_bytes>("chunk_bytes", KnobKind::kInt, "bytes", 64 * 1024, 4 * kMiB, true,
-                                KnobScope::kLive, 1,
-                                "Buckets are packed, reduced and unpacked in pieces of this size."),
-    knob<&Setting::hierarchical_allreduce>(
-        "hierarchical_allreduce", KnobKind::kBool, "", 0, 1, false, KnobScope::kLive, 2,
-        "Reduce within each host first, then across hosts; on GPUs, NCCL does only the former."),
+        "Time to collect tensors before they are announced and reduced together; 0 does not wait."),
+    knob<&Setting::chunk_bytes>(
+        "chunk_bytes", KnobKind::kInt, "bytes", 64 * 1024, 4 * kMiB, true, KnobScope::kLive, 1,
+        "Size of the pieces in which buckets are packed, reduced and unpacked."),
+    knob<&Setting::hierarchical_allreduce>("hierarchical_allreduce", KnobKind::kBool, "", 0, 1,
+                                           false, KnobScope::kLive, 2,
+                                           "Reduce within each host first, then across hosts; on "
+                                           "GPUs, NCCL does only the first part."),
     knob<&Setting::hierarchical_allgather>(
         "hierarchical_allgather", KnobKind::kBool, "", 0, 1, false, KnobScope::kLive, 2,
-        "Send each block once to every other host and share it out there."),
+        "Send each block once to every other host, where the ranks share it."),
     knob<&Setting::torus_allreduce>(
         "torus_allreduce", KnobKind::kBool, "", 0, 1, false, KnobScope::kLive, 2,
-        "Reduce over links along the ranks of a host, then along the ranks with the same place on "
-        "each host."),
+        "Reduce among the ranks of each host, then among the ranks with the same local rank."),
     category<&Setting::allreduce_algorithm>(
         "allreduce_algorithm", kAllreduceChoices, 1,
-        "How an allreduce travels; ring, halving_doubling and tree add in an order of their own, "
-        "so that the last bits of a sum differ."),
+        "Algorithm of an allreduce; ring, halving_doubling and tree add in a different order, so "
+        "the last bits of a sum differ."),
     knob<&Setting::cache_enabled>(
         "cache_enabled", KnobKind::kBool, "", 0, 1, false, KnobScope::kLive, 1,
-        "Announce a tensor seen before by its number instead of its full description."),
+        "Announce a known tensor by its number instead of its full description."),
     knob<&Setting::cache_capacity>("cache_capacity", KnobKind::kInt, "entries", 0, 65536, true,
                                    KnobScope::kReinit, 1,
-                                   "How many tensors the response cache remembers."),
+                                   "Number of tensors that the response cache remembers."),
     knob<&Setting::channels>("channels", KnobKind::kInt, "streams", 1, 16, true, KnobScope::kReinit,
                              2,
-                             "How many connections a link between hosts is spread over, for "
-                             "networks that limit each."),
+                             "Number of connections per link between hosts, for networks that "
+                             "limit the speed of each."),
 };
 
 std::string number(const Knob& knob, double value) {
@@ -112,7 +111,7 @@ double choice_value(const Knob& knob, std::string_view choice) {
     known.append(known.empty() ? "" : ", ").append(knob.choices[i]);
   }
   throw Error(ErrorCode::kUsage, std::string(knob.name) + " = " + std::string(choice) +
-                                     " is none of its choices: " + known);
+                                     " is unknown; choose one of " + known);
 }
 
 void set_knob(Setting& setting, std::string_view name, double value) {

@@ -19,7 +19,7 @@ void log(LogLevel level, LogLevel threshold, int rank, std::string_view text) {
 
 void end_while_written_to(int rank, std::string_view why) {
   log(LogLevel::kError, LogLevel::kError, rank,
-      std::string(why) + ", and may still write to the memory of tensors: this process ends");
+      std::string(why) + "; it may still write to the memory of tensors, so this process exits");
   constexpr int kExitCode = 70;
   std::_Exit(kExitCode);
 }

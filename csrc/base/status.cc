@@ -30,7 +30,7 @@ const char* exception_of(ErrorCode code) {
 
 std::string system_message(const std::string& what, int error_number) {
   std::string text = what + ": " + std::generic_category().message(error_number);
-  if (error_number == EMFILE) text += "; raise this process's limit of open files (ulimit -n)";
+  if (error_number == EMFILE) text += "; raise the limit of open files (ulimit -n)";
   return text;
 }
 

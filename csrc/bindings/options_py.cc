@@ -17,7 +17,7 @@ HostCosts to_host_costs(const py::dict& given) {
     const double value = take(given, field.name.data(), 0.0);
     if (!(value > 0 && value < 1e15)) {
       throw Error(ErrorCode::kUsage,
-                  "the costs of a host need a positive " + std::string(field.name));
+                  "host_costs: " + std::string(field.name) + " must be a positive number");
     }
     costs.*field.value = value;
   }

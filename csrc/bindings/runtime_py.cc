@@ -34,7 +34,8 @@ TimelineOptions to_timeline_options(const py::dict& given) {
   options.steps.first = take<uint64_t>(given, "timeline_first_step", all.first);
   options.steps.end = take<uint64_t>(given, "timeline_end_step", all.end);
   options.steps.every = take<uint64_t>(given, "timeline_every_step", all.every);
-  if (options.steps.every == 0) throw Error(ErrorCode::kUsage, "every 0th step is none");
+  if (options.steps.every == 0)
+    throw Error(ErrorCode::kUsage, "timeline_every_step must be at least 1");
   return options;
 }
 
@@ -136,7 +137,7 @@ void submit(Runtime& runtime, const std::vector<std::shared_ptr<Request>>& reque
   for (const std::shared_ptr<Request>& request : requests) {
     const size_t count = request->tensors.size();
     if (inputs.size() - at < count || outputs.size() != inputs.size()) {
-      throw Error(ErrorCode::kUsage, "addresses and tensors differ in number");
+      throw Error(ErrorCode::kUsage, "the number of addresses differs from the number of tensors");
     }
     Submission& submission = submissions.emplace_back();
     submission.request = request;
@@ -238,8 +239,9 @@ void copy_result(const Operation& operation, size_t index, uintptr_t to, size_t 
                 "the result has " + std::to_string(have) + " bytes, not " + std::to_string(bytes));
   }
   const Result& result = result_of(operation, index);
-  if (result.gpu) throw Error(ErrorCode::kUsage, "the result is on a GPU: copy_gpu_result has it");
-  if (result.in_place) throw Error(ErrorCode::kUsage, "the result is in the caller's memory");
+  if (result.gpu) throw Error(ErrorCode::kUsage, "the result is on a GPU; use copy_gpu_result");
+  if (result.in_place)
+    throw Error(ErrorCode::kUsage, "the result is already in the caller's memory");
   if (bytes > 0) std::memcpy(reinterpret_cast<void*>(to), result.bytes.get(), bytes);
 }
 

@@ -250,7 +250,7 @@ void adasum(Group& group, DType dtype, double prescale, double postscale, const 
             const Setting&) {
   if (!adasum_takes(dtype)) {
     throw Error(ErrorCode::kUsage,
-                "Adasum needs a floating type, not " + std::string(name_of(dtype)));
+                "Adasum needs a floating-point dtype, not " + std::string(name_of(dtype)));
   }
   if (payload.bytes() == 0) return;
   if (dtype == DType::kFloat64) {

@@ -98,8 +98,8 @@ PeerBuffers::PeerBuffers(const uint8_t* slot, uint8_t* exchange, size_t bytes, P
   }
   if (begin != bytes) {
     throw Error(ErrorCode::kInternal,
-                "rank " + std::to_string(memory.rank()) + " shows " + std::to_string(begin) +
-                    " bytes where this rank has " + std::to_string(bytes),
+                "rank " + std::to_string(memory.rank()) + " shares " + std::to_string(begin) +
+                    " bytes of a buffer that has " + std::to_string(bytes) + " bytes on this rank",
                 memory.rank());
   }
   if (where_ == BufferLocation::kMapped) map(rest, header.segments);
@@ -129,7 +129,7 @@ std::vector<PeerBuffers::View> PeerBuffers::mapped(const uint8_t* segments, size
       return;
     }
     throw Error(ErrorCode::kInternal, "rank " + std::to_string(memory_->rank()) +
-                                          " shows memory that is in none of its segments");
+                                          " shares memory outside of its segments");
   };
   for (View& view : views) {
     translate(view.input);

@@ -7,12 +7,12 @@
 namespace hvdtune {
 
 CudaDriver::CudaDriver(DynamicLibrary library) : library_(std::move(library)) {
-#define HVDTUNE_FIND(name, symbol, parameters)                                                     \
-  name = reinterpret_cast<CudaResult(*) parameters>(library_.function(symbol));                    \
-  if (name == nullptr) {                                                                           \
-    throw Error(ErrorCode::kUsage,                                                                 \
-                library_.path() + " has no " symbol                                                \
-                                  ", which CUDA's driver has since CUDA 11.4: update the driver"); \
+#define HVDTUNE_FIND(name, symbol, parameters)                                                 \
+  name = reinterpret_cast<CudaResult(*) parameters>(library_.function(symbol));                \
+  if (name == nullptr) {                                                                       \
+    throw Error(ErrorCode::kUsage,                                                             \
+                library_.path() + " lacks " symbol                                             \
+                                  "; hvdtune needs CUDA 11.4 or later, so update the driver"); \
   }
   HVDTUNE_CUDA_FUNCTIONS(HVDTUNE_FIND)
 #undef HVDTUNE_FIND

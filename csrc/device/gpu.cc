@@ -13,8 +13,9 @@ Gpu::Gpu(std::shared_ptr<CudaDriver> driver, int number)
     : driver_(std::move(driver)), number_(number) {
   const int count = driver_->count();
   if (number < 0 || number >= count) {
-    throw Error(ErrorCode::kUsage, "there is no GPU " + std::to_string(number) +
-                                       "; this process sees " + counted(count, "GPU"));
+    throw Error(ErrorCode::kUsage, "GPU " + std::to_string(number) +
+                                       " does not exist; this process sees " +
+                                       counted(count, "GPU"));
   }
   driver_->check(driver_->device(&device_, number), "cuDeviceGet");
   driver_->check(driver_->retain_context(&context_, device_), "cuDevicePrimaryCtxRetain");
@@ -102,10 +103,10 @@ GpuMemory::GpuMemory(std::shared_ptr<const Gpu> gpu, size_t bytes)
   if (result != kCudaSuccess) {
     const size_t mib = (bytes_ + (size_t{1} << 20) - 1) >> 20;
     throw Error(ErrorCode::kInternal,
-                "GPU " + std::to_string(gpu_->number()) + " has no " + std::to_string(mib) +
-                    " MiB of memory left for hvdtune: " + gpu_->driver().describe(result) +
-                    "; let the framework take less, by a smaller batch or a limit such as "
-                    "torch.cuda.set_per_process_memory_fraction(0.95)");
+                "cannot allocate " + std::to_string(mib) + " MiB on GPU " +
+                    std::to_string(gpu_->number()) + ": " + gpu_->driver().describe(result) +
+                    "; reduce the framework's share of the memory, for example by a smaller batch "
+                    "or torch.cuda.set_per_process_memory_fraction(0.95)");
   }
 }
 
@@ -120,9 +121,9 @@ PinnedMemory::PinnedMemory(std::shared_ptr<const Gpu> gpu, size_t bytes)
   const CudaResult result = gpu_->driver().allocate_pinned(&address_, bytes_, 0);
   if (result != kCudaSuccess) {
     throw Error(ErrorCode::kInternal,
-                "the host has no " + std::to_string(bytes_) +
-                    " bytes of pinned memory left for hvdtune: " + gpu_->driver().describe(result) +
-                    "; only hierarchical allreduces use it");
+                "cannot allocate " + std::to_string(bytes_) +
+                    " bytes of pinned host memory: " + gpu_->driver().describe(result) +
+                    "; turn off hierarchical_allreduce, which alone needs it");
   }
 }
 

@@ -32,7 +32,9 @@ void GraphOwners::keep(const CudaDriver& driver, CudaStream stream, Owners owner
   CudaGraph graph = nullptr;
   driver.check(driver.capture_info(stream, &status, nullptr, &graph, nullptr, nullptr),
                "cuStreamGetCaptureInfo");
-  if (graph == nullptr) throw Error(ErrorCode::kInternal, "the capture has ended meanwhile");
+  if (graph == nullptr)
+    throw Error(ErrorCode::kInternal,
+                "the capture of the CUDA graph ended before the operation was part of it");
   auto kept = std::make_unique<Owners>(std::move(owners));
   CudaUserObject object = nullptr;
   driver.check(driver.create_user_object(&object, kept.get(), drop, 1, kCudaNoDestructorSync),

@@ -27,7 +27,7 @@ KernelLauncher::KernelLauncher(std::shared_ptr<const Gpu> gpu) : gpu_(std::move(
   const CudaDriver& driver = gpu_->driver();
   const CudaResult result = driver.load_module(&module_, kKernelsPtx);
   if (result != kCudaSuccess) {
-    throw Error(ErrorCode::kInternal, "hvdtune's kernels cannot be loaded on GPU " +
+    throw Error(ErrorCode::kInternal, "cannot load hvdtune's kernels on GPU " +
                                           std::to_string(gpu_->number()) + ": " +
                                           driver.describe(result));
   }

@@ -148,7 +148,7 @@ void MpiCommunicator::await(hvdtune_mpi_request* request, const char* what,
       throw Error(ErrorCode::kShutdown, std::string("stopped in ") + what);
     }
     if (patience.deadline.passed()) {
-      throw Error(ErrorCode::kTimeout, std::string(what) + " has not ended in time");
+      throw Error(ErrorCode::kTimeout, std::string(what) + " did not finish in time");
     }
     if (now_ns() - begin < kEagerNs) {
       sched_yield();

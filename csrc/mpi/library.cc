@@ -13,22 +13,22 @@ std::shared_ptr<MpiLibrary> MpiLibrary::open(const std::string& path) {
   // Never closed: an MPI library does not survive being unloaded.
   void* plugin = dlopen(path.c_str(), RTLD_NOW | RTLD_LOCAL);
   if (plugin == nullptr) {
-    throw Error(ErrorCode::kUsage, std::string("the MPI plugin cannot be loaded: ") + dlerror());
+    throw Error(ErrorCode::kUsage, std::string("cannot load the MPI plugin: ") + dlerror());
   }
   const auto entry =
       reinterpret_cast<hvdtune_mpi_plugin_function>(dlsym(plugin, "hvdtune_mpi_plugin"));
   if (entry == nullptr) {
-    throw Error(ErrorCode::kUsage, path + " is no MPI plugin of hvdtune");
+    throw Error(ErrorCode::kUsage, path + " is not an MPI plugin of hvdtune");
   }
   return std::make_shared<MpiLibrary>(*entry());
 }
 
 MpiLibrary::MpiLibrary(const hvdtune_mpi_functions& functions) : functions_(functions) {
   if (functions.version != HVDTUNE_MPI_PLUGIN_VERSION) {
-    throw Error(ErrorCode::kUsage, "the MPI plugin has version " +
-                                       std::to_string(functions.version) + ", this hvdtune needs " +
-                                       std::to_string(HVDTUNE_MPI_PLUGIN_VERSION) +
-                                       ": run `hvdtune build mpi` again");
+    throw Error(ErrorCode::kUsage,
+                "the MPI plugin has version " + std::to_string(functions.version) +
+                    ", but this hvdtune needs " + std::to_string(HVDTUNE_MPI_PLUGIN_VERSION) +
+                    "; run `hvdtune build mpi` again");
   }
 }
 

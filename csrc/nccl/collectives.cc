@@ -51,7 +51,7 @@ void GpuCollectives::enqueue(const GpuCall& call) {
     case OpType::kReducescatter:
       return bits_ == GpuBits::kExact ? reducescatter_exactly(call) : reducescatter(call);
     default:
-      throw Error(ErrorCode::kInternal, "NCCL does not carry out " + std::string(name_of(call.op)));
+      throw Error(ErrorCode::kInternal, "NCCL does not support " + std::string(name_of(call.op)));
   }
 }
 

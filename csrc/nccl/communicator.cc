@@ -89,9 +89,9 @@ void NcclCommunicator::fail(NcclResult result, const char* what) const {
   std::string text = std::string(what) + " of " + name_ + " failed: " + library_->describe(result);
   if (text.find("Duplicate GPU") != std::string::npos) {
     text +=
-        "; give each rank of a host a GPU of its own before the first tensor, as "
-        "torch.cuda.set_device(hvd.local_rank()) and tf.config.set_visible_devices do, or set "
-        "HVDTUNE_GPU_OPERATIONS=host for ranks that share one";
+        "; select a different GPU on each rank before the first tensor, with "
+        "torch.cuda.set_device(hvd.local_rank()) or tf.config.set_visible_devices; if ranks share "
+        "a GPU, set HVDTUNE_GPU_OPERATIONS=host";
   }
   throw Error(is_of_others ? ErrorCode::kRankLost : ErrorCode::kInternal, text);
 }

@@ -25,17 +25,17 @@ std::string text_of(int version) {
 NcclLibrary::NcclLibrary(DynamicLibrary library) : library_(std::move(library)) {
   const auto version = reinterpret_cast<NcclResult (*)(int*)>(library_.function("ncclGetVersion"));
   if (version == nullptr || version(&version_) != kNcclSuccess) {
-    throw Error(ErrorCode::kUsage, library_.path() + " does not tell the version of NCCL it is");
+    throw Error(ErrorCode::kUsage, library_.path() + " does not report its NCCL version");
   }
   if (version_ < kOldest) {
-    throw Error(ErrorCode::kUsage, "hvdtune needs NCCL " + text_of(kOldest) + " or later; " +
-                                       library_.path() + " is " + text_of(version_));
+    throw Error(ErrorCode::kUsage, library_.path() + " is NCCL " + text_of(version_) +
+                                       "; hvdtune needs NCCL " + text_of(kOldest) + " or later");
   }
-#define HVDTUNE_FIND(name, symbol, parameters)                                                   \
-  name = reinterpret_cast<NcclResult(*) parameters>(library_.function(symbol));                  \
-  if (name == nullptr) {                                                                         \
-    throw Error(ErrorCode::kUsage,                                                               \
-                library_.path() + " has no " symbol ", though it is NCCL " + text_of(version_)); \
+#define HVDTUNE_FIND(name, symbol, parameters)                                             \
+  name = reinterpret_cast<NcclResult(*) parameters>(library_.function(symbol));            \
+  if (name == nullptr) {                                                                   \
+    throw Error(ErrorCode::kUsage,                                                         \
+                library_.path() + " is NCCL " + text_of(version_) + " but lacks " symbol); \
   }
   HVDTUNE_NCCL_FUNCTIONS(HVDTUNE_FIND)
 #undef HVDTUNE_FIND

@@ -159,28 +159,28 @@ std::set<int> Analysis::waited_for_by(int rank) const {
 
 MissingRank Analysis::why(int rank, const CallKey& key) const {
   const RankView& view = this->view(rank);
-  const std::string silent = "nothing was heard from it for " + seconds(view.silent_ns);
+  const std::string silent = "it has been silent for " + seconds(view.silent_ns);
   if (view.liveness == Liveness::kDead)
     return {rank, MissingReason::kDead, "its process has ended"};
   if (view.liveness == Liveness::kUnreachable) {
-    return {rank, MissingReason::kNetwork, silent + " and its host does not acknowledge"};
+    return {rank, MissingReason::kNetwork, silent + " and its host does not acknowledge data"};
   }
   if (view.liveness == Liveness::kFrozen) return {rank, MissingReason::kFrozen, silent};
   if (!view.report || (view.report->left_out > 0 && !same_name(rank, key))) {
-    return {rank, MissingReason::kUnknown, "it answers heartbeats but did not report"};
+    return {rank, MissingReason::kUnknown, "it answers heartbeats but sent no report"};
   }
   if (calls_.at(key).is_on_gpus()) {
-    return {rank, MissingReason::kBusy, "its GPU has not made the tensor yet"};
+    return {rank, MissingReason::kBusy, "its GPU is still computing the tensor"};
   }
   if (const Called* other = same_name(rank, key)) {
     return {rank, MissingReason::kMismatch,
-            "it has called " + other->description + " under this name (\"" + other->name + "\")"};
+            "it called " + other->description + " under this name (\"" + other->name + "\")"};
   }
   if (const Called* other = blocked_in(rank)) {
     const Call& call = calls_.at({other->process_set, other->name});
     if (call.is_on_gpus()) {
       return {rank, MissingReason::kBlocked,
-              "it waits for \"" + other->name + "\", which is on the GPUs"};
+              "it waits for \"" + other->name + "\", which runs on the GPUs"};
     }
     const std::vector<int>& missing = call.missing;
     const std::string where =
@@ -190,17 +190,17 @@ MissingRank Analysis::why(int rank, const CallKey& key) const {
               where + (missing.size() == 1 ? "has" : "have") + " not called"};
     }
     return {rank, MissingReason::kBlocked,
-            where + (missing.size() == 1 ? "has" : "have") + " yet to call"};
+            where + (missing.size() == 1 ? "has" : "have") + " not called yet"};
   }
   if (view.idle_ns < fresh_ns_) {
     return {rank, MissingReason::kBusy,
-            "its process used the processor " +
+            "its process used the CPU " +
                 (view.idle_ns < 1'000'000'000 ? std::string("a moment") : seconds(view.idle_ns)) +
                 " ago"};
   }
-  if (view.stack_moved) return {rank, MissingReason::kBusy, "its Python stack moves"};
+  if (view.stack_moved) return {rank, MissingReason::kBusy, "its Python stack keeps changing"};
   return {rank, MissingReason::kNeverCalled,
-          "it waits for something else and has not computed for " + seconds(view.idle_ns)};
+          "it waits outside of hvdtune and has used no CPU for " + seconds(view.idle_ns)};
 }
 
 Wait Analysis::wait(const CallKey& key, const Call& call) const {
@@ -270,11 +270,11 @@ std::string paragraph(const Wait& wait) {
   if (wait.process_set != 0) text += " of process set " + std::to_string(wait.process_set);
   text += "\n    called " + seconds(wait.age_ns) + " ago by " + ranks_text(wait.callers);
   if (wait.missing.empty() && wait.is_on_gpus) {
-    return text + ", on whose " + (wait.callers.size() == 1 ? "GPU" : "GPUs") +
-           " it does not end: a GPU does something else, or the network moves no data\n";
+    return text + ", but does not finish on their " + (wait.callers.size() == 1 ? "GPU" : "GPUs") +
+           ": a GPU does other work, or the network moves no data\n";
   }
   if (wait.missing.empty()) {
-    return text + "; every rank has called it, but the data does not move (network)\n";
+    return text + "; every rank has called it, but no data moves (network)\n";
   }
   text += ", waits for\n";
   if (!wait.disagreement.empty()) text += "    " + wait.disagreement + "\n";
@@ -297,8 +297,8 @@ std::string likely_cause(std::span<const Wait> waits) {
   for (const Wait& wait : waits) {
     if (!std::ranges::any_of(wait.missing, is_other_call)) continue;
     return "  likely cause: a rank has fewer batches than the others, or only some ranks make a "
-           "call, as in validation\n"
-           "  or logging on one rank. Make the same calls on all ranks; a rank without batches "
+           "call, for example\n"
+           "  in validation or logging. Make the same calls on all ranks; a rank without batches "
            "calls hvd.join().\n";
   }
   return {};
@@ -374,8 +374,8 @@ int rank_at_fault(const Wait& wait) { return wait.missing.empty() ? -1 : wait.mi
 std::string sentence(const Wait& wait) {
   std::string text = "tensor \"" + wait.names[0] + "\" waited " + seconds(wait.age_ns);
   if (wait.missing.empty() && wait.is_on_gpus) {
-    return text + " on the " + (wait.callers.size() == 1 ? "GPU" : "GPUs") + " of " +
-           ranks_text(wait.callers) + ", where it does not end";
+    return text + " to finish on the " + (wait.callers.size() == 1 ? "GPU" : "GPUs") + " of " +
+           ranks_text(wait.callers);
   }
   if (wait.missing.empty()) return text + " although every rank has called it: no data moves";
   const MissingRank& first = wait.missing[0];
@@ -403,23 +403,25 @@ bool is_deadlock(std::span<const RankView> ranks, const SetRanks& sets) {
 
 std::string hang_page(std::span<const Wait> waits, std::span<const RankView> ranks,
                       const Outlook& outlook) {
-  std::string text = "nothing has moved for " + seconds(waits.empty() ? 0 : waits[0].age_ns);
+  std::string text = "no progress for " + seconds(waits.empty() ? 0 : waits[0].age_ns);
   if (outlook.is_deadlock) {
-    text += ", and nothing can: every rank waits for an operation that another has not called";
+    text += ", and none is possible: every rank waits for an operation that another has not called";
   }
   if (outlook.next_ns == 0) {
-    text += "; the job is given up\n";
+    text += "; the job ends\n";
   } else {
-    text += "; told again in " + seconds(outlook.next_ns);
-    text +=
-        outlook.abort_ns == 0 ? ", never given up" : ", given up in " + seconds(outlook.abort_ns);
-    text += outlook.abort_ns == 0 || outlook.is_deadlock ? "\n" : " unless somebody computes\n";
+    text += "; next report in " + seconds(outlook.next_ns);
+    if (outlook.abort_ns > 0) {
+      text += ", the job ends in " + seconds(outlook.abort_ns);
+      if (!outlook.is_deadlock) text += " unless a rank computes";
+    }
+    text += "\n";
   }
   for (const Wait& wait : waits.first(std::min(waits.size(), kMostWaits))) {
     text += paragraph(wait);
   }
   if (waits.size() > kMostWaits) {
-    text += "  and " + counted(waits.size() - kMostWaits, "group") + " of tensors more\n";
+    text += "  and " + counted(waits.size() - kMostWaits, "more group") + " of tensors\n";
   }
   return text + likely_cause(waits) + stacks(waits, ranks);
 }

@@ -92,13 +92,14 @@ void Negotiator::settle_conflicts() {
   for (const auto& [stem, entries] : by_stem) {
     if (!conflict(stem.first, entries)) continue;
     std::list<Request> made;
-    std::string said;
+    std::string announced;
     for (const PendingRequest* entry : entries) {
       for (const auto& [request, ranks] : versions_of(*entry, made)) {
-        said += (said.empty() ? "" : ", ") + describe(ranks) + " announced " + describe(*request);
+        announced +=
+            (announced.empty() ? "" : ", ") + describe(ranks) + " announced " + describe(*request);
       }
     }
-    const std::string why = "tensor \"" + stem.second + "\" differs between ranks: " + said +
+    const std::string why = "tensor \"" + stem.second + "\" differs between ranks: " + announced +
                             "; every rank must call the same operation";
     for (const PendingRequest* entry : entries) {
       conflicts_.push_back(conflict_response(*entry, why));
@@ -249,7 +250,7 @@ std::string Negotiator::flaw_of_rows(const Response& response) const {
       left -= response.first_dims[row.takes_splits ? i * n + result : result * n + i];
       if (left >= 0) continue;
       return "tensor \"" + request.name + "\": " + describe(request) +
-             " gives a rank more rows than can be counted";
+             " gives a rank more rows than int64 can count";
     }
   }
   return {};
@@ -269,8 +270,8 @@ std::string Negotiator::flaw_of_joined(const Response& response,
   RankMask gone = joined;
   gone -= entry.who;
   const std::string tensor = "tensor \"" + request.name + "\": " + describe(request);
-  if (!possible) return tensor + " needs data of " + describe(gone) + ", which joined before";
-  return tensor + " is refused after the join of " + describe(gone) +
+  if (!possible) return tensor + " needs data from " + describe(gone) + ", which joined before";
+  return tensor + " is not allowed after the join of " + describe(gone) +
          ", as in Horovod; unset HVDTUNE_JOIN to allow it";
 }
 
@@ -281,14 +282,14 @@ std::string Negotiator::settle_set(Response& response) {
     const std::vector<int> ranks(request.splits.begin(), request.splits.end());
     for (const auto& [id, members] : sets_.all()) {
       if (members == ranks) {
-        return "a process set of these ranks exists already: " + std::to_string(id);
+        return "process set " + std::to_string(id) + " already has these ranks";
       }
     }
     response.first_dims = {next_set_++};
   }
   if (request.op == OpType::kRemoveSet &&
       sets_.find(static_cast<uint32_t>(request.splits[0])) == nullptr) {
-    return "there is no process set " + std::to_string(request.splits[0]);
+    return "process set " + std::to_string(request.splits[0]) + " does not exist";
   }
   return {};
 }

@@ -101,10 +101,10 @@ RankMask PendingRequests::own(const Branch& branch, const std::vector<int32_t>& 
   RankMask mask;
   for (const int32_t rank : ranks) {
     if (rank < 0 || !branch.ranks.contains(rank))
-      refuse(rank, "through a rank that is not above it");
+      refuse(rank, "tensors through a rank that is not its parent");
     mask.add(rank);
   }
-  if (mask.empty()) throw Error(ErrorCode::kInternal, "an announcement comes from no rank");
+  if (mask.empty()) throw Error(ErrorCode::kInternal, "an announcement names no rank");
   return mask;
 }
 
@@ -142,7 +142,7 @@ void PendingRequests::claim_request(const Branch& branch, const Claim& claim, ui
 void PendingRequests::join(const Claim& claim, const RankMask& ranks, uint64_t now_ns) {
   const uint32_t set = claim.request.process_set;
   RankMask& joined = joined_[set];
-  if (joined.meets(ranks)) refuse(claim.ranks.front(), "twice that it joins", claim.request.name);
+  if (joined.meets(ranks)) refuse(claim.ranks.front(), "its join twice", claim.request.name);
   joined |= ranks;
   PendingRequest entry;
   entry.key = key_of(claim.request);

@@ -47,9 +47,9 @@ const Request* ResponseCache::request_of(uint32_t id) const {
 void ResponseCache::complete(Response& response) const {
   const auto entry = by_id_.find(response.cache_id);
   if (entry == by_id_.end()) {
-    throw Error(ErrorCode::kInternal, "response names cache entry " +
+    throw Error(ErrorCode::kInternal, "a response refers to cache entry " +
                                           std::to_string(response.cache_id) +
-                                          ", which this rank does not hold");
+                                          ", which is missing on this rank");
   }
   response.request = entry->second.response.request;
   response.first_dims = entry->second.response.first_dims;

@@ -93,22 +93,23 @@ std::string disagreement(std::span<const Version> versions) {
   std::sort(camps.begin(), camps.end(), [](const auto& a, const auto& b) {
     return a.second.ranks().front() < b.second.ranks().front();
   });
-  std::string said;
+  std::string announced;
   for (const auto& [request, ranks] : camps) {
-    said += (said.empty() ? "" : ", ") + describe(ranks) + " announced " + describe(*request);
+    announced +=
+        (announced.empty() ? "" : ", ") + describe(ranks) + " announced " + describe(*request);
   }
   const int at = first_difference(*camps[0].first, *camps[1].first);
   if (camps[0].first->tensors.size() > 1 && at >= 0) {
-    said += "; the first difference is in tensor " + std::to_string(at) + " of the group";
+    announced += "; the first difference is in tensor " + std::to_string(at) + " of the group";
   }
   const bool one_device = std::ranges::all_of(
       camps, [&](const auto& camp) { return camp.first->on_gpu == camps[0].first->on_gpu; });
   const bool all_in_graphs = std::ranges::all_of(
       camps, [&](const auto& camp) { return camp.first->in_graph == camps[0].first->in_graph; });
-  return "tensor \"" + camps[0].first->name + "\" differs between ranks: " + said +
+  return "tensor \"" + camps[0].first->name + "\" differs between ranks: " + announced +
          "; every rank must call the same operation with the same shape and dtype" +
-         (one_device ? "" : ", either all in the host's memory or all on GPUs") +
-         (all_in_graphs ? "" : ", and capture it into a CUDA graph on all ranks or on none");
+         (one_device ? "" : ", in host memory on all ranks or on GPUs on all ranks") +
+         (all_in_graphs ? "" : ", and must capture it into a CUDA graph on all ranks or on none");
 }
 
 }  // namespace hvdtune

@@ -293,7 +293,7 @@ void CycleThread::take_back_memory(int lost) {
   };
   const std::string still_writes = mesh_.arena->abandon(lost, health_.timeout(), warn);
   if (!still_writes.empty()) {
-    end_while_written_to(rank_, still_writes + " was given up and could not be stopped");
+    end_while_written_to(rank_, still_writes + " is lost and could not be stopped");
   }
 }
 

@@ -86,7 +86,7 @@ void Executor::GpuBucket::add_calls() const {
       return reducescatter();
     default:
       throw Error(ErrorCode::kInternal,
-                  "there are no GPU tensors in " + std::string(name_of(request.op)));
+                  std::string(name_of(request.op)) + " does not support GPU tensors");
   }
 }
 
@@ -183,8 +183,8 @@ void Executor::hand_to_gpu(std::span<const Member> members, const Setting& setti
   const Request& request = members[0].response->request;
   if (gpu_ == nullptr) {
     throw Error(ErrorCode::kUsage,
-                "the other ranks have tensors on GPUs, and this rank, which has joined, was "
-                "started without GPU operations");
+                "the other ranks have tensors on GPUs, but this rank, which has joined, has no GPU "
+                "operations; set HVDTUNE_GPU_OPERATIONS to the same value on all ranks");
   }
   Group& group = group_of(request.process_set);
   // What is between a split one's parts no CUDA graph can have.
@@ -252,7 +252,7 @@ NcclId Executor::share_id(uint32_t process_set, bool within_host, const Setting&
     throw Error(ErrorCode::kUsage,
                 std::string("HVDTUNE_GPU_BITS differs between ranks: it is ") +
                     (exact_here ? "exact here and nccl" : "nccl here and exact") + " on rank " +
-                    std::to_string(rank) + "; give all of them the same");
+                    std::to_string(rank) + "; set the same value on all ranks");
   }
   return all[static_cast<size_t>(maker)].id;
 }

@@ -191,8 +191,9 @@ void OperationTable::close(const Error& error) {
 const OperationTable::Entry& OperationTable::entry(Handle handle) const {
   const auto found = entries_.find(handle);
   if (found == entries_.end()) {
-    throw Error(ErrorCode::kUsage, "handle " + std::to_string(handle) +
-                                       " is unknown: it was synchronized before, or never given");
+    throw Error(ErrorCode::kUsage,
+                "handle " + std::to_string(handle) +
+                    " is unknown: it was already synchronized, or never existed");
   }
   return found->second;
 }
@@ -307,7 +308,7 @@ std::shared_ptr<Operation> OperationTable::release(Handle handle) {
   const std::lock_guard lock(mutex_);
   const auto found = entries_.find(handle);
   if (found == entries_.end() || !found->second.done) {
-    throw Error(ErrorCode::kUsage, "handle " + std::to_string(handle) + " is not done or unknown");
+    throw Error(ErrorCode::kUsage, "handle " + std::to_string(handle) + " is unknown or not done");
   }
   std::shared_ptr<Operation> operation = std::move(found->second.operation);
   entries_.erase(found);

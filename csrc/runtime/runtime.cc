@@ -50,12 +50,12 @@ std::string memory_error(const Submission& submission) {
   const Request& request = *submission.request;
   const bool gives_memory = !row_of(request.op).is_ragged;
   if (submission.memory.size() != request.tensors.size()) {
-    return "tensors and memory differ in number";
+    return "the number of tensors differs from the number of buffers";
   }
   for (size_t i = 0; i < request.tensors.size(); ++i) {
     const TensorMemory& memory = submission.memory[i];
     const bool has = memory.input != nullptr && (memory.output != nullptr || !gives_memory);
-    if (bytes_of(request.tensors[i]) > 0 && !has) return "it has no memory";
+    if (bytes_of(request.tensors[i]) > 0 && !has) return "its input or output memory is missing";
   }
   return {};
 }
@@ -63,8 +63,8 @@ std::string memory_error(const Submission& submission) {
 [[noreturn]] void refuse_name(const std::string& name) {
   const std::string begin = name.substr(0, kShownNameBytes);
   throw Error(ErrorCode::kUsage,
-              "the name of a tensor may have " + std::to_string(kMostNameBytes) + " bytes; \"" +
-                  begin + "...\" has " + std::to_string(name.size()),
+              "the name of a tensor may have at most " + std::to_string(kMostNameBytes) +
+                  " bytes; \"" + begin + "...\" has " + std::to_string(name.size()),
               -1, begin);
 }
 
@@ -110,7 +110,7 @@ void Runtime::settle(Submission& submission, const ProcessSets& sets) const {
   if (request->name.empty()) {
     why = "it has no name";
   } else if (ranks == nullptr) {
-    why = "there is no process set " + std::to_string(request->process_set);
+    why = "process set " + std::to_string(request->process_set) + " does not exist";
   } else if (!std::ranges::count(*ranks, topology().rank)) {
     why = "rank " + std::to_string(topology().rank) + " is not in process set " +
           std::to_string(request->process_set) + " (" + describe(RankMask(*ranks)) + ")";
@@ -211,17 +211,17 @@ std::shared_ptr<GpuWork> Runtime::prepare_gpu(const Submission& submission) cons
   if (!gpu_) {
     throw Error(ErrorCode::kUsage,
                 subject +
-                    "it is on a GPU, and this job carries only tensors in the host's memory; "
-                    "HVDTUNE_GPU_OPERATIONS=nccl would carry it",
+                    "it is on a GPU, but this job supports only tensors in host memory; set "
+                    "HVDTUNE_GPU_OPERATIONS=nccl",
                 -1, request.name);
   }
   if (request.reduce_op == ReduceOp::kAdasum && row_of(request.op).reduces) {
     throw Error(ErrorCode::kUsage,
-                subject + "Adasum is not offered on GPUs; copy it to the host's memory", -1,
+                subject + "Adasum is not supported on GPUs; copy the tensor to host memory", -1,
                 request.name);
   }
   if (submission.gpu.number < 0) {
-    throw Error(ErrorCode::kUsage, subject + "it is on no GPU that has a number", -1, request.name);
+    throw Error(ErrorCode::kUsage, subject + "the number of its GPU is unknown", -1, request.name);
   }
   try {
     return gpu_->prepare(submission.gpu, request);
@@ -291,7 +291,7 @@ bool Runtime::await_gpu(std::chrono::nanoseconds time) {
 }
 
 GpuThread& Runtime::require_gpu() const {
-  if (!gpu_) throw Error(ErrorCode::kUsage, "this job has no GPU operations");
+  if (!gpu_) throw Error(ErrorCode::kUsage, "GPU operations are disabled in this job");
   return *gpu_;
 }
 

@@ -20,7 +20,7 @@ std::string flaw_of_reduction(const Request& request) {
       if (request.prescale != 1.0 || request.postscale != 1.0) return "bool cannot be scaled";
     }
     if (request.reduce_op == ReduceOp::kAdasum && !adasum_takes(tensor.dtype)) {
-      return "Adasum needs a floating type, not " + std::string(name_of(tensor.dtype));
+      return "Adasum needs a floating-point dtype, not " + std::string(name_of(tensor.dtype));
     }
   }
   return {};
@@ -32,7 +32,7 @@ std::string flaw_of_splits(const Request& request, size_t ranks) {
   const int64_t rows = request.tensors[0].shape[0];
   if (request.splits.empty()) {
     return name + " cannot divide " + counted(rows, "row") + " evenly among " +
-           counted(ranks, "rank") + "; give splits=";
+           counted(ranks, "rank") + "; set splits=";
   }
   int64_t rest = rows;
   const bool fit = std::ranges::all_of(request.splits, [&](int64_t split) {
@@ -41,9 +41,8 @@ std::string flaw_of_splits(const Request& request, size_t ranks) {
     return true;
   });
   if (fit && rest == 0 && request.splits.size() == ranks) return {};
-  return "splits must have a number of rows for each of " + counted(ranks, "rank") +
-         ", which add up to the tensor's " + std::to_string(rows) + "; they are " +
-         list_of(request.splits);
+  return "splits is " + list_of(request.splits) + "; it must have an entry for each of " +
+         counted(ranks, "rank") + " and add up to " + counted(rows, "row");
 }
 
 std::string flaw_of_new_set(const Request& request, int size) {
@@ -54,7 +53,7 @@ std::string flaw_of_new_set(const Request& request, int size) {
              counted(size, "rank");
     }
     if (i > 0 && request.splits[i] <= request.splits[i - 1]) {
-      return "the ranks of a process set must be ascending and different";
+      return "the ranks of a process set must be unique and in ascending order";
     }
   }
   return {};
@@ -65,7 +64,7 @@ std::string flaw_of_new_set(const Request& request, int size) {
 std::string flaw_of_reduction(OpType op, ReduceOp reduce_op) {
   const OpRow& row = row_of(op);
   if (reduce_op != ReduceOp::kAdasum || row.takes_adasum || !row.reduces) return {};
-  return std::string(row.name) + " combines by Average, Sum, Min, Max or Product, not Adasum";
+  return std::string(row.name) + " supports Average, Sum, Min, Max and Product, not Adasum";
 }
 
 void fill_splits(std::shared_ptr<const Request>& request, size_t ranks) {
@@ -82,7 +81,7 @@ std::string flaw_for_set(const Request& request, const std::vector<int>& ranks, 
   if (row.reduces) return flaw_of_reduction(request);
   if (row.takes_splits) return flaw_of_splits(request, ranks.size());
   if (row.has_root && std::ranges::count(ranks, request.root) == 0) {
-    return "root rank " + std::to_string(request.root) + " does not exist; there are " +
+    return "root rank " + std::to_string(request.root) + " is not in the process set, which has " +
            describe(RankMask(ranks));
   }
   if (request.op == OpType::kAddSet) return flaw_of_new_set(request, size);

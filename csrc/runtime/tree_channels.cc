@@ -60,7 +60,7 @@ void TreeChannels::receive_from(size_t branch, FramedChannel& channel, const Tak
     if (!frame) return;
     if (frame->kind != wanted) {
       throw Error(ErrorCode::kInternal,
-                  "rank " + std::to_string(channel.peer()) + " sent a message of the wrong kind",
+                  "rank " + std::to_string(channel.peer()) + " sent an unexpected message",
                   channel.peer());
     }
     ++traffic_.messages_received;

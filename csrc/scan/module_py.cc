@@ -37,7 +37,7 @@ py::tuple run(Scanner& scanner, const py::bytes& data, std::size_t at) {
   Columns whole, halves;
   std::size_t stop = at;
   const auto text = static_cast<std::string_view>(data);
-  if (at >= text.size()) throw py::index_error("at is behind the data");
+  if (at >= text.size()) throw py::index_error("at is beyond the end of the data");
   {
     const py::gil_scoped_release released;
     stop = scanner.run(text, at, whole, halves);

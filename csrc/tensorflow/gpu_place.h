@@ -25,8 +25,8 @@ inline absl::Status find_gpu(tensorflow::OpKernelContext& context, GpuPlace& gpu
   }
   if (gpu.stream == nullptr) {
     return absl::UnimplementedError(
-        "TensorFlow tells no CUDA stream of this device, so its tensors cannot be carried where "
-        "they are; HVDTUNE_GPU_OPERATIONS=host would carry them through the host's memory");
+        "TensorFlow provides no CUDA stream for this device, so NCCL cannot reduce its tensors; "
+        "set HVDTUNE_GPU_OPERATIONS=host to reduce them in host memory");
   }
   gpu.number = device->gpu_id;
   return absl::OkStatus();

@@ -232,7 +232,7 @@ class Alltoall : public Collective {
       if (outcome.numbers[i] > std::numeric_limits<int32_t>::max()) {
         return absl::OutOfRangeError(absl::StrCat(
             "received ", outcome.numbers[i],
-            " rows from one rank, which received_splits, of int32 as Horovod's, cannot count"));
+            " rows from one rank, which is too large for received_splits (int32, as in Horovod)"));
       }
       received->flat<int32_t>()(i) = static_cast<int32_t>(outcome.numbers[i]);
     }
@@ -289,8 +289,9 @@ class Place : public OpKernel {
     int size = 0;
     int position = -1;
     const auto set = static_cast<uint32_t>(process_set_);
-    OP_REQUIRES(context, api().process_set(job.get(), set, &size, &position) != 0,
-                absl::InvalidArgumentError(absl::StrCat("there is no process set ", process_set_)));
+    OP_REQUIRES(
+        context, api().process_set(job.get(), set, &size, &position) != 0,
+        absl::InvalidArgumentError(absl::StrCat("process set ", process_set_, " does not exist")));
     Tensor* value = nullptr;
     OP_REQUIRES_OK(context, context->allocate_output(0, TensorShape({}), &value));
     value->scalar<int32_t>()() = chosen(place, size, position);

@@ -40,9 +40,8 @@ bool Recording::await_end(Deadline deadline) {
   if (ended) {
     thread.join();
   } else {
-    const auto given = std::chrono::duration_cast<std::chrono::milliseconds>(options_.timeout);
-    note_error("cannot write the timeline " + options_.path + ": the disk has not answered for " +
-               std::to_string(given.count()) + " ms");
+    note_error("cannot write the timeline " + options_.path + ": the disk did not respond for " +
+               seconds_text(options_.timeout));
     thread.detach();
     given_up_.store(true);
   }

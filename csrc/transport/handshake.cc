@@ -95,19 +95,20 @@ bool Dialer::advance() {
       moved_ = 0;
       return advance();
     }
-    const std::string no_connection = "no connection with " + name_of(connection_id_.to) + ": ";
+    const std::string no_connection = "no connection to " + name_of(connection_id_.to) + ": ";
     const std::string where = endpoint_name(address_, port_);
     if (hung_up && step_ == DialStep::kAnswer) {
-      throw KeyRefused(
-          ErrorCode::kRendezvous,
-          no_connection + where + " has another key than this process, or belongs to another job",
-          connection_id_.to);
+      throw KeyRefused(ErrorCode::kRendezvous,
+                       no_connection + where +
+                           " has a different key than this process, or belongs to another job",
+                       connection_id_.to);
     }
-    throw Error(ErrorCode::kRendezvous,
-                no_connection +
-                    (hung_up ? where + " ended the handshake; it ended, or belongs to another job"
-                             : error.what()),
-                connection_id_.to);
+    throw Error(
+        ErrorCode::kRendezvous,
+        no_connection +
+            (hung_up ? where + " closed the connection; it has ended, or belongs to another job"
+                     : error.what()),
+        connection_id_.to);
   }
   return step_ == DialStep::kDone;
 }

@@ -236,7 +236,8 @@ StoreMessage MeshBuilder::receive_from_store_until(StoreMessageType type) {
   for (;;) {
     std::optional<StoreMessage> message = receive_from_store();
     if (message && message->type == type) return std::move(*message);
-    if (message) throw Error(ErrorCode::kInternal, "the rendezvous server broke the protocol");
+    if (message)
+      throw Error(ErrorCode::kInternal, "the rendezvous server sent an unexpected message");
     wait({}, Deadline::never());
   }
 }
@@ -244,7 +245,7 @@ StoreMessage MeshBuilder::receive_from_store_until(StoreMessageType type) {
 void MeshBuilder::read_table(const StoreMessage& message) {
   members_ = message.as_table();
   if (members_.size() != static_cast<size_t>(options_.size)) {
-    throw Error(ErrorCode::kInternal, "the rendezvous server sent a table of another size");
+    throw Error(ErrorCode::kInternal, "the rendezvous server sent a table of the wrong size");
   }
   std::vector<std::string> hosts;
   for (const RankInfo& member : members_) hosts.push_back(member.host);
@@ -323,7 +324,7 @@ void MeshBuilder::connect_peers() {
     const int first = dialers.empty() ? awaited.front().rank : dialers.front().connection_id().to;
     waiting_for_ = "rank " + std::to_string(first) + " to connect";
     if (receive_from_store())
-      throw Error(ErrorCode::kInternal, "the rendezvous server broke the protocol");
+      throw Error(ErrorCode::kInternal, "the rendezvous server sent an unexpected message");
     std::vector<pollfd> polls;
     acceptor.add_to(polls);
     for (const Dialer& dialer : dialers) polls.push_back(dialer.poll_entry());
@@ -378,7 +379,7 @@ void MeshBuilder::offer_memory(int rank) {
   FAILPOINT_ON("mesh/offer", channel.socket.fd());
   // A fresh connection takes these few bytes at once.
   if (channel.socket.try_send(message.data(), message.size()) != message.size()) {
-    throw Error(ErrorCode::kInternal, "a fresh connection took no data", rank);
+    throw Error(ErrorCode::kInternal, "a new connection accepted no data", rank);
   }
 }
 
@@ -394,12 +395,13 @@ void MeshBuilder::open_offered_memory(int rank) {
     received += got;
     if (got > 0) continue;
     if (receive_from_store())
-      throw Error(ErrorCode::kInternal, "the rendezvous server broke the protocol");
+      throw Error(ErrorCode::kInternal, "the rendezvous server sent an unexpected message");
     wait({{channel.socket.fd(), POLLIN, 0}}, Deadline::never());
   }
   if (!digests_equal(Bytes(message).last(sizeof(Digest)), offer_mac(channel.session, message))) {
     throw Error(ErrorCode::kInternal,
-                "rank " + std::to_string(rank) + " sent an offer with a wrong signature", rank);
+                "rank " + std::to_string(rank) + " offered shared memory with a wrong signature",
+                rank);
   }
   FAILPOINT_ON("mesh/open_offer", channel.socket.fd());
   segments_.emplace(rank, Segment::open(get(message.data()), rank));

@@ -191,7 +191,7 @@ bool Formation::receive_registration(StoreStream& stream) {
     const auto index = static_cast<size_t>(stream.peer());
     const bool awaited = !refusal_ && index < ranks_.size() && !ranks_[index].stream;
     if (awaited) {
-      const std::string text = "rank " + std::to_string(index) + " left during start-up";
+      const std::string text = "rank " + std::to_string(index) + " ended during start-up";
       mishap_.emplace(ErrorCode::kRendezvous, text, stream.peer());
     }
     return true;
@@ -210,16 +210,16 @@ std::optional<std::string> Formation::refusal_reason(
   const std::string who = "rank " + std::to_string(stream.peer());
   const std::string where = who + " (" + place_of(registration.member) + ")";
   if (registration.size != size_) {
-    return where + " was told that the job has " + counted(registration.size, "rank") +
-           ", and rank 0 that it has " + std::to_string(size_) + "; tell all ranks the same number";
+    return where + " expects a job of " + counted(registration.size, "rank") + ", rank 0 one of " +
+           std::to_string(size_) + "; set the same number on all ranks";
   }
   if (stream.peer() >= size_) {
     return where + " does not exist in a job of " + counted(size_, "rank");
   }
   if (!is_second(stream, registration)) return std::nullopt;
   const Rank& rank = ranks_[static_cast<size_t>(stream.peer())];
-  return "two processes say that they are " + who + ": " + place_of(rank.member) + " and " +
-         place_of(registration.member) + "; give each process a rank of its own";
+  return "two processes have " + who + ": " + place_of(rank.member) + " and " +
+         place_of(registration.member) + "; set a different rank for each process";
 }
 
 void Formation::receive_from_ranks() {
@@ -229,7 +229,7 @@ void Formation::receive_from_ranks() {
       receive(rank);
     } catch (const Error& error) {
       if (error.code() == ErrorCode::kRankLost) {
-        fail(is_aborted() ? failed_->why : "rank " + name_of(rank) + " left during start-up",
+        fail(is_aborted() ? failed_->why : "rank " + name_of(rank) + " ended during start-up",
              rank.stream->peer());
       }
       if (error.code() == ErrorCode::kInternal) fail(error.what(), rank.stream->peer());
@@ -245,7 +245,8 @@ void Formation::receive(Rank& rank) {
     }
     const bool expected = message->type == StoreMessageType::kConnected &&
                           phase_ == FormationPhase::kConnect && !rank.connected;
-    if (!expected) fail("rank " + name_of(rank) + " broke the protocol", rank.stream->peer());
+    if (!expected)
+      fail("rank " + name_of(rank) + " sent an unexpected message", rank.stream->peer());
     rank.connected = true;
   }
   rank.stream->flush();
@@ -311,10 +312,10 @@ std::string Formation::missing() const {
     if (!there) names += (names.empty() ? "rank " : ", rank ") + std::to_string(i);
   }
   const std::string of = names + " of " + std::to_string(size_);
-  if (phase_ != FormationPhase::kRegister) return "no full set of connections on " + of;
+  if (phase_ != FormationPhase::kRegister) return "connections are missing on " + of;
   const std::string& unproved = acceptor_.unproved();
-  return "no word from " + of +
-         (unproved.empty() ? "" : "; who connected from " + unproved + " has another key");
+  return "no message from " + of +
+         (unproved.empty() ? "" : "; a process on " + unproved + " connected with a different key");
 }
 
 }  // namespace

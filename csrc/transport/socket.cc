@@ -142,10 +142,9 @@ void Socket::check_answers(uint64_t now_ns) {
     unanswered_since_ns_ = now_ns;
   }
   if (now_ns - unanswered_since_ns_ >= static_cast<uint64_t>(silence_timeout_.count())) {
-    const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(silence_timeout_).count();
     throw Error(ErrorCode::kTimeout,
-                "rank " + std::to_string(peer_) + "'s host has acknowledged nothing for " +
-                    std::to_string(ms) + " ms",
+                "the host of rank " + std::to_string(peer_) + " has acknowledged no data for " +
+                    seconds_text(silence_timeout_),
                 peer_);
   }
 }
@@ -173,7 +172,8 @@ std::string Socket::peer_address() const {
 Listener::Listener(const std::string& address, uint16_t port) {
   Endpoint at = Endpoint::of(address, port);
   if (at.is_every_interface()) {
-    throw Error(ErrorCode::kUsage, address + " is every interface; listen on one");
+    throw Error(ErrorCode::kUsage, "cannot listen on " + address +
+                                       ", which means all interfaces; use the address of one");
   }
   fd_ = new_socket(at);
   set_option(fd_.get(), SOL_SOCKET, SO_REUSEADDR, 1);

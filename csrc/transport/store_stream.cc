@@ -155,7 +155,11 @@ StoreStream::StoreStream(SecureChannel channel, bool server)
       in_(kLengthBytes) {}
 
 void StoreStream::queue(const StoreMessage& message) {
-  if (message.payload.size() + 1 > kMostBytes) fail("sends a message that is too long");
+  if (message.payload.size() + 1 > kMostBytes) {
+    throw Error(ErrorCode::kInternal, "a start-up message of " +
+                                          std::to_string(message.payload.size()) +
+                                          " bytes exceeds the maximum of 4 MiB");
+  }
   std::vector<uint8_t> frame(kLengthBytes);
   store_le(static_cast<uint32_t>(message.payload.size() + 1), frame.data());
   frame.push_back(static_cast<uint8_t>(message.type));
@@ -186,7 +190,7 @@ std::optional<StoreMessage> StoreStream::try_receive() {
     }
     if (in_.size() > kLengthBytes) break;
     const size_t bytes = load_le<uint32_t>(in_.data());
-    if (bytes == 0 || bytes > kMostBytes) fail("sent a message of a wrong length");
+    if (bytes == 0 || bytes > kMostBytes) fail("sent a message with a wrong length");
     in_.resize(kLengthBytes + bytes + sizeof(Digest));
   }
   const Bytes frame = Bytes(in_).first(in_.size() - sizeof(Digest));

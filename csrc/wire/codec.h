@@ -101,7 +101,7 @@ class Reader {
   size_t get_count(size_t item_bytes) {
     const size_t count = get<uint32_t>();
     if (count > (bytes_.size() - at_) / item_bytes) {
-      malformed("a list of " + std::to_string(count) + " items does not fit");
+      malformed("a list of " + std::to_string(count) + " items is longer than the message");
     }
     return count;
   }
@@ -150,7 +150,7 @@ class Reader {
     return bytes;
   }
   void need(size_t size) const {
-    if (bytes_.size() - at_ < size) malformed("it is cut short");
+    if (bytes_.size() - at_ < size) malformed("the message ends too early");
   }
 
   Bytes bytes_;

@@ -12,7 +12,7 @@ namespace hvdtune {
 std::vector<uint8_t> FrameEncoder::encode(FrameKind kind, Bytes payload) {
   if (payload.size() > kMessageCap) {
     throw Error(ErrorCode::kUsage, "a control message of " + std::to_string(payload.size()) +
-                                       " bytes is over the cap of 1 GiB");
+                                       " bytes exceeds the maximum of 1 GiB");
   }
   std::vector<uint8_t> frames;
   frames.reserve(payload.size() +

@@ -223,7 +223,7 @@ std::string flaw_of(const Request& request) {
   const OpRow& row = row_of(request.op);
   size_t bytes = 0;
   for (const TensorSpec& tensor : request.tensors) {
-    if (!is_countable(tensor.shape)) return "a dimension is negative, or they are too large";
+    if (!is_countable(tensor.shape)) return "a dimension is negative, or the tensor is too large";
     if (row.reduces && !is_reducible(tensor.dtype)) {
       return std::string(name_of(tensor.dtype)) +
              " cannot be reduced, only moved by broadcast, allgather and alltoall; cast it to "
@@ -237,8 +237,9 @@ std::string flaw_of(const Request& request) {
     if (more > std::numeric_limits<int64_t>::max() - bytes) return "the tensors are too large";
     bytes += more;
   }
-  if (request.on_gpu && request.tensors.empty()) return "it has no tensor that a GPU could have";
-  if (request.in_graph && !request.on_gpu) return "it is in a CUDA graph and not on a GPU";
+  if (request.on_gpu && request.tensors.empty())
+    return "an operation without tensors cannot be on a GPU";
+  if (request.in_graph && !request.on_gpu) return "it is in a CUDA graph but not on a GPU";
   return {};
 }
 

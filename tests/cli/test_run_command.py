@@ -110,7 +110,7 @@ def test_a_rank_that_does_not_call_init_is_ended_when_the_others_have_given_up(h
     _, err = run.communicate()
     assert run.returncode == 1
     assert err.splitlines()[-1].startswith(
-        "hvdtune: error: start-up timed out: no word from rank 1"
+        "hvdtune: error: start-up timed out: no message from rank 1"
     )
 
 

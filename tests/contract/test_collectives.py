@@ -172,7 +172,7 @@ def test_horovod_s_rule_refuses_all_but_allreduce_after_a_join(rule):
     errors, _ = ranks.run(after_a_join, 2, join_rule=rule)
     assert set(errors) == ({"allgather", "broadcast"} if rule == "horovod" else set())
     for error in errors.values():
-        assert "is refused after the join of rank 1, as in Horovod; unset HVDTUNE_JOIN" in error
+        assert "is not allowed after the join of rank 1, as in Horovod; unset HVDTUNE_JOIN" in error
 
 
 def join_again_and_again():

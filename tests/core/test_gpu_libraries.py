@@ -25,8 +25,8 @@ def reported(cuda="", nccl=""):
 
 def test_a_library_that_is_another_is_named():
     cuda, nccl = reported(cuda="libm.so.6", nccl="libm.so.6")
-    assert cuda == "libm.so.6 is not CUDA's driver: it has no cuDeviceGetCount"
-    assert nccl == "libm.so.6 is not NCCL: it has no ncclGetUniqueId"
+    assert cuda == "libm.so.6 is not CUDA's driver: cuDeviceGetCount is missing"
+    assert nccl == "libm.so.6 is not NCCL: ncclGetUniqueId is missing"
 
 
 def test_an_nccl_that_is_too_old_is_refused(tmp_path):
@@ -38,7 +38,7 @@ def test_an_nccl_that_is_too_old_is_refused(tmp_path):
     library = tmp_path / "libold.so"
     subprocess.run(["cc", "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
     _, nccl = reported(nccl=str(library))
-    assert nccl == f"hvdtune needs NCCL 2.14.0 or later; {library} is 2.13.4"
+    assert nccl == f"{library} is NCCL 2.13.4; hvdtune needs NCCL 2.14.0 or later"
 
 
 @pytest.mark.parametrize(

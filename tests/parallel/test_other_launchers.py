@@ -134,7 +134,7 @@ def test_two_processes_that_were_told_the_same_rank_are_refused_by_all(processes
         _, error = process.communicate(timeout=90)
         line = error.splitlines()[-1]
         assert line.startswith("hvdtune.errors.RendezvousError: ") and process.returncode == 1
-        assert f"two processes say that they are rank {ranks[-1]}: " in line
+        assert f"two processes have rank {ranks[-1]}: " in line
         assert sorted(map(int, re.findall(r"pid (\d+) on \S", line))) == twins
         assert f"torchrun says that this is rank {rank} of {size} ranks, by RANK and W" in line
 
@@ -144,7 +144,7 @@ def test_a_rank_that_was_told_another_number_of_ranks_is_refused_by_all(processe
     started = [processes.start(torchrun(rank, 2 + rank), ALONE) for rank in range(2)]
     for process in started:
         line = process.communicate(timeout=90)[1].splitlines()[-1]
-        told = "was told that the job has 3 ranks, and rank 0 that it has 2; tell all ranks the"
+        told = "expects a job of 3 ranks, rank 0 one of 2; set the same number on all ranks"
         assert f"RendezvousError: rank 1 (pid {started[1].pid} on " in line and told in line
 
 
@@ -188,10 +188,10 @@ def test_another_key_leads_to_no_job(processes):
     keys = ({"HVDTUNE_KEY": KEY}, {"HVDTUNE_KEY": "11" * 32})
     started = [processes.start(srun(rank, 2) | key, ALONE) for rank, key in enumerate(keys)]
     errors = [process.communicate(timeout=100)[1] for process in started]
-    assert "no word from rank 1 of 2" in errors[0]
+    assert "no message from rank 1 of 2" in errors[0]
     assert "the rendezvous server" in errors[1]
-    assert "who connected from 127.0.0.1 has another key" in errors[0]
-    assert "has another key than this process" in errors[1]
+    assert "a process on 127.0.0.1 connected with a different key" in errors[0]
+    assert "has a different key than this process" in errors[1]
     assert all("has to name the same key everywhere, and" in error for error in errors)
 
 

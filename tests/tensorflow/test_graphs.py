@@ -280,7 +280,7 @@ def more_rows_than_int32_counts():
     try:
         send()
     except tf.errors.OutOfRangeError as error:
-        return "received_splits, of int32 as Horovod's, cannot count" in str(error)
+        return "too large for received_splits (int32, as in Horovod)" in str(error)
     return False
 
 

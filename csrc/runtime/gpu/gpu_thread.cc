@@ -5,7 +5,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cstdio>
 #include <iterator>
 #include <utility>
 
@@ -45,9 +44,10 @@ GpuThread::Place& GpuThread::place(int number) {
     place_ = std::make_unique<Place>(std::make_shared<const Gpu>(driver_, chosen));
   }
   if (number >= 0 && number != place_->gpu->number()) {
-    throw Error(ErrorCode::kUsage,
-                "it is on GPU " + std::to_string(number) + ", but this rank's first was on GPU " +
-                    std::to_string(place_->gpu->number()) + "; a rank uses one GPU");
+    throw Error(ErrorCode::kUsage, "it is on GPU " + std::to_string(number) +
+                                       ", but this rank's first tensor was on GPU " +
+                                       std::to_string(place_->gpu->number()) +
+                                       "; a rank uses one GPU");
   }
   return *place_;
 }
@@ -70,19 +70,20 @@ void GpuThread::check_can_be_captured(const Request& request) {
   if (!capturing_) {
     throw Error(ErrorCode::kUsage,
                 captured +
-                    ", and the ranks would not notice if it failed when that is launched; in "
-                    "PyTorch, use hvdtune.torch.CUDAGraph in place of torch.cuda.CUDAGraph");
+                    ", which would hide failures when the graph is launched; in PyTorch, use "
+                    "hvdtune.torch.CUDAGraph instead of torch.cuda.CUDAGraph");
   }
   if (row_of(request.op).is_ragged) {
-    throw Error(ErrorCode::kUsage, captured + ", and how much " + std::string(name_of(request.op)) +
-                                       " gives is known only when it runs: call it outside of the "
+    throw Error(ErrorCode::kUsage, captured + ", but the size of the result of " +
+                                       std::string(name_of(request.op)) +
+                                       " is known only when it runs; call it outside of the "
                                        "capture");
   }
   if (!met_sets_.contains(request.process_set)) {
     throw Error(ErrorCode::kUsage,
                 captured +
-                    ", and NCCL has no communicator for its process set yet: run "
-                    "what you capture once before, with hierarchical_allreduce off");
+                    ", but its process set has no NCCL communicator yet; before the capture, run "
+                    "the same code once with hierarchical_allreduce off");
   }
 }
 
@@ -90,7 +91,7 @@ void GpuThread::begin_capture() {
   const std::lock_guard lock(mutex_);
   if (capturing_) {
     throw Error(ErrorCode::kUsage,
-                "another CUDA graph is being captured; capture one after the other");
+                "another CUDA graph is being captured; capture one graph at a time");
   }
   capturing_ = true;
 }
@@ -243,7 +244,7 @@ void GpuThread::abandon() {
   // The thread bounds the time that this takes, unless it does not come back from a call.
   const auto time = options_.abort_timeout + std::chrono::seconds(1);
   if (!changed_.wait_for(lock, time, [this] { return ended_; })) {
-    give_up("NCCL has not returned from a call");
+    give_up("NCCL did not return from a call");
   }
 }
 
@@ -329,7 +330,7 @@ GpuCollectives& GpuThread::collectives_of(const GpuTask& task) {
   const CommunicatorKey key{task.process_set, task.within_host};
   const auto known = sets_.find(key);
   if (known != sets_.end()) return *known->second;
-  if (!task.id) throw Error(ErrorCode::kInternal, "a process set has no id of NCCL's");
+  if (!task.id) throw Error(ErrorCode::kInternal, "the NCCL id of a process set is missing");
   Place& here = place(-1);
   if (!kernels_) kernels_ = std::make_shared<KernelLauncher>(here.gpu);
   const std::string name = "process set " + std::to_string(task.process_set) +
@@ -528,14 +529,14 @@ void GpuThread::abort_all() {
   // An abort ends NCCL's threads that launch. Of communicators in graphs it also ends the
   // operations, but comes back only when the graphs, which own what these use, are gone.
   if (in_graphs) {
-    await_idle(until, "NCCL has not launched the operation that it was given", [this] {
+    await_idle(until, "NCCL did not launch a pending operation", [this] {
       return std::ranges::none_of(
           sets_, [](const auto& set) { return set.second->communicator().is_launching(); });
     });
   }
   const std::vector<std::future<void>> aborts = begin_aborts();
   if (!in_graphs) {
-    await_idle(until, "NCCL has not ended its communicators", [&] {
+    await_idle(until, "NCCL did not close its communicators", [&] {
       return std::ranges::all_of(aborts, [](const auto& abort) {
         return abort.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
       });
@@ -547,8 +548,7 @@ void GpuThread::abort_all() {
     if (place_) stream = &place_->stream;
   }
   if (stream == nullptr) return;
-  await_idle(until, "the GPU has not come to the end of what it was given",
-             [&] { return stream->is_idle(); });
+  await_idle(until, "the GPU did not finish its pending work", [&] { return stream->is_idle(); });
 }
 
 // Together: giving one up waits for kernels that may be behind another's. On threads of their own,
@@ -584,10 +584,8 @@ void GpuThread::await_idle(std::chrono::steady_clock::time_point until, const ch
 }
 
 void GpuThread::give_up(const std::string& why) const {
-  const double seconds = std::chrono::duration<double>(options_.abort_timeout).count();
-  std::array<char, 64> after;
-  std::snprintf(after.data(), after.size(), " %.1f s after the job has failed", seconds);
-  end_while_written_to(services_.rank, why + after.data());
+  end_while_written_to(services_.rank, why + " within " + seconds_text(options_.abort_timeout) +
+                                           " of the job's failure");
 }
 
 }  // namespace hvdtune

@@ -174,7 +174,7 @@ HangStep HangDetector::decide(uint64_t now, std::vector<RankView> views) {
   }
   if (hang_ns_ >= next_judgement_ns_) next_judgement_ns_ = hang_ns_ + kJudgeAgainNs;
   if (const Wait* wait = unrecoverable(waits, views, abort_ns_)) {
-    return GiveUp{rank_at_fault(*wait), "given up: " + sentence(*wait),
+    return GiveUp{rank_at_fault(*wait), sentence(*wait),
                   options_.about + hang_page(waits, views, {.is_deadlock = deadlock})};
   }
   const bool is_news = deadlock && next_proof_ns_ != kNever;

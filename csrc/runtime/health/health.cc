@@ -18,6 +18,7 @@ namespace {
 constexpr int kQuickPings = 8;  // a first estimate of the clock offset, soon after start
 constexpr uint64_t kQuickNs = 10'000'000;
 constexpr uint64_t kMillisecond = 1'000'000;
+constexpr uint64_t kTenthOfSecond = 100 * kMillisecond;
 // How long a prober may take before silence alone decides, and how often it is asked again.
 constexpr uint64_t kProberNs = 200 * kMillisecond;
 constexpr uint64_t kProbeAgainNs = 1000 * kMillisecond;
@@ -28,13 +29,6 @@ constexpr uint64_t kReportTurnNs = 10 * kMillisecond;
 constexpr uint64_t kLeaseMargin = 20;
 
 uint64_t count(std::chrono::nanoseconds time) { return static_cast<uint64_t>(time.count()); }
-
-std::string in_seconds(uint64_t ns) {
-  std::string text = std::to_string(static_cast<double>(ns / kMillisecond) / 1000.0);
-  text.erase(text.find_last_not_of('0') + 1);
-  if (text.back() == '.') text.pop_back();
-  return text + " s";
-}
 
 }  // namespace
 
@@ -127,7 +121,7 @@ void Health::run() {
 void Health::give_up(const std::string& why) noexcept {
   try {
     lose({ErrorCode::kRankLost,
-          "rank " + std::to_string(rank_) + " failed: it cannot watch over the others: " + why,
+          "rank " + std::to_string(rank_) + " failed: it cannot monitor the other ranks: " + why,
           rank_});
   } catch (const std::exception&) {
     // The others could not be told: they see the connections close.
@@ -258,7 +252,7 @@ void Health::take_order(Peer& peer, const Frame& frame) {
     case FrameKind::kPage:
       return log(LogLevel::kWarning, log_level_, rank_, decode_notice(frame.payload).text);
     default:
-      throw Error(ErrorCode::kInternal, "sent a message of the wrong kind", peer.rank);
+      throw Error(ErrorCode::kInternal, "sent an unexpected message", peer.rank);
   }
 }
 
@@ -401,9 +395,10 @@ bool Health::is_lost(const Peer& peer, uint64_t now) const {
 }
 
 std::string Health::silence_text(const Peer& peer, uint64_t now) const {
+  const uint64_t silent = silent_ns(peer, now) / kTenthOfSecond * kTenthOfSecond;
+  const std::chrono::nanoseconds shown(std::max(silent, timeout_ns_));
   const std::string who =
-      "rank " + std::to_string(peer.rank) + " has not answered for " +
-      in_seconds(std::max(silent_ns(peer, now) / 100'000'000 * 100'000'000, timeout_ns_));
+      "rank " + std::to_string(peer.rank) + " has not answered for " + seconds_text(shown);
   if (peer.state == ProcessState::kStopped) return who + ": its process is stopped";
   if (peer.state == ProcessState::kGone) return who + ": its process has ended";
   if (is_unacknowledged(peer.channel->fd(), timeout_ns_ / 2)) {

@@ -44,10 +44,6 @@ constexpr size_t kHeaderLines = 2;
 
 static_assert(sizeof(ProcessCard) <= kLine);
 
-std::string seconds_text(std::chrono::nanoseconds time) {
-  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(time).count()) + " s";
-}
-
 size_t area_bytes(size_t slot_bytes) { return (slot_bytes + 4095) / 4096 * 4096; }
 
 size_t first_area(size_t local_size) {
@@ -135,12 +131,13 @@ Arena Arena::create(size_t slot_bytes, std::vector<int> ranks, const HostCosts& 
 Arena Arena::open(const SegmentOffer& offer, int local_rank, std::vector<int> ranks) {
   Segment segment = Segment::open(offer, ranks.front());
   if (segment.bytes() < first_area(ranks.size())) {
-    throw Error(ErrorCode::kInternal, "the arena of this host is too small", ranks.front());
+    throw Error(ErrorCode::kInternal, "the shared memory of this host is too small", ranks.front());
   }
   const size_t slot_bytes =
       reinterpret_cast<const Header*>(segment.data() + Segment::kReserved)->slot_bytes;
   if (slot_bytes > segment.bytes() || segment.bytes() != total_bytes(slot_bytes, ranks.size())) {
-    throw Error(ErrorCode::kInternal, "the arena of this host has another layout", ranks.front());
+    throw Error(ErrorCode::kInternal, "the shared memory of this host has a different layout",
+                ranks.front());
   }
   return Arena(std::move(segment), slot_bytes, local_rank, std::move(ranks));
 }
@@ -351,10 +348,10 @@ void Arena::check_not_abandoned() const {
   const auto [by, lost] = Abandonment::of(packed);
   const std::string who = "rank " + std::to_string(by);
   if (lost == ranks_[static_cast<size_t>(local_rank_)]) {
-    throw Error(ErrorCode::kRankLost, who + " has given this rank up", by);
+    throw Error(ErrorCode::kRankLost, who + " has lost this rank", by);
   }
-  if (lost < 0) throw Error(ErrorCode::kRankLost, who + " has given the job up", by);
-  throw Error(ErrorCode::kRankLost, who + " has given up rank " + std::to_string(lost), lost);
+  if (lost < 0) throw Error(ErrorCode::kRankLost, who + " has ended the job", by);
+  throw Error(ErrorCode::kRankLost, who + " has lost rank " + std::to_string(lost), lost);
 }
 
 std::string Arena::abandon(int lost, std::chrono::nanoseconds patience,
@@ -394,21 +391,19 @@ std::string Arena::await_end_of_writes(int peer, Deadline patience,
     if (!patience.passed()) continue;
     const std::string why = process.kill();
     if (!why.empty()) {
-      warn(who +
-           " has stopped in the middle of writing into this rank's memory and cannot be killed: " +
-           why + "; this rank waits up to " + seconds_text(undead_patience) +
-           " until it continues or ends");
+      warn(who + " stopped while it wrote into this rank's memory, and cannot be killed: " + why +
+           "; waiting up to " + seconds_text(undead_patience) + " until it continues or ends");
     }
     const Deadline for_undead = Deadline::in(undead_patience);
     while (writes()) {
       if (!for_undead.passed()) continue;
       if (!why.empty() || !process.is_dying_without_copying()) return who;
-      warn(who + " was sent SIGKILL and has not ended within " + seconds_text(undead_patience) +
-           ", as in state D; it writes nothing more into this rank's memory");
+      warn(who + " did not end within " + seconds_text(undead_patience) +
+           " of SIGKILL (state D, perhaps), but no longer writes into this rank's memory");
       return {};
     }
     if (why.empty() && process.await_end(0)) {
-      warn(who + " was killed: it had stopped in the middle of writing into this rank's memory");
+      warn(who + " was killed because it stopped while it wrote into this rank's memory");
     }
     return {};
   }

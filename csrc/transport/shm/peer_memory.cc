@@ -37,11 +37,11 @@ int copy(Call call, int32_t pid, uint8_t* local, std::span<const PeerMemory::Rem
 }
 
 [[noreturn]] void lost(int rank, const std::string& how) {
-  throw Error(ErrorCode::kRankLost, "rank " + std::to_string(rank) + " is gone" + how, rank);
+  throw Error(ErrorCode::kRankLost, "rank " + std::to_string(rank) + " is lost: " + how, rank);
 }
 
 [[noreturn]] void lost(int rank, const char* what, int error_number) {
-  lost(rank, ", or its memory is: " + system_message(what, error_number));
+  lost(rank, "its memory cannot be accessed: " + system_message(what, error_number));
 }
 
 }  // namespace
@@ -64,7 +64,7 @@ void PeerMemory::read(std::span<const RemoteRange> from, uint8_t* to) const {
 }
 
 void PeerMemory::write(const uint8_t* from, std::span<const RemoteRange> to) {
-  if (!process_.lives()) lost(rank_, ": its process has ended, or cannot be found any more");
+  if (!process_.lives()) lost(rank_, "its process has ended or cannot be found");
   const int error = copy(&process_vm_writev, card_.pid, const_cast<uint8_t*>(from), to);
   if (error != 0) lost(rank_, "process_vm_writev", error);
 }
@@ -76,7 +76,7 @@ uint8_t* PeerMemory::mapped(const SegmentOffer& offer) {
   try {
     return mappings_.emplace_back(Mapping{offer, Segment::open(offer, rank_)}).segment.data();
   } catch (const Error&) {
-    if (has_ended()) lost(rank_, ": its process has ended");
+    if (has_ended()) lost(rank_, "its process has ended");
     throw;
   }
 }

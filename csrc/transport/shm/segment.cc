@@ -32,9 +32,9 @@ constexpr const char* kName = "hvdtune";
 
 [[noreturn]] void cannot_make(const char* call, size_t bytes) {
   const std::string why = system_message(call, errno);
-  throw Error(ErrorCode::kInternal, "cannot have " + std::to_string((bytes + 1048575) >> 20) +
+  throw Error(ErrorCode::kInternal, "cannot allocate " + std::to_string((bytes + 1048575) >> 20) +
                                         " MiB of shared memory: " + why +
-                                        "; HVDTUNE_TRANSPORT=tcp needs none");
+                                        "; set HVDTUNE_TRANSPORT=tcp to do without it");
 }
 
 // In another pid namespace the same path may name anything: look before opening it.
@@ -94,7 +94,7 @@ Segment Segment::open(const SegmentOffer& offer, int rank) {
   if (fstat(fd.get(), &facts) != 0) cannot_open(offer, rank, system_message(path, errno));
   if (facts.st_size < static_cast<off_t>(kReserved) ||
       static_cast<uint64_t>(facts.st_size) != offer.bytes) {
-    cannot_open(offer, rank, path + " has another size");
+    cannot_open(offer, rank, path + " has a different size");
   }
   Segment segment(std::move(fd), offer.bytes);
   if (std::memcmp(segment.data_, offer.cookie.data(), offer.cookie.size()) != 0) {

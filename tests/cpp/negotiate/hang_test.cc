@@ -82,12 +82,12 @@ TEST(every_kind_of_absence_is_told_from_the_others) {
   const std::vector<Row> table = {
       {silent(Liveness::kDead), MissingReason::kDead, "its process has ended"},
       {silent(Liveness::kUnreachable), MissingReason::kNetwork, "does not acknowledge"},
-      {silent(Liveness::kFrozen), MissingReason::kFrozen, "nothing was heard from it for 3.0 s"},
-      {silent(Liveness::kWell), MissingReason::kUnknown, "did not report"},
-      {overlong, MissingReason::kUnknown, "did not report"},
-      {elsewhere(0), MissingReason::kBusy, "used the processor"},
-      {moving, MissingReason::kBusy, "its Python stack moves"},
-      {elsewhere(8), MissingReason::kNeverCalled, "has not computed for 8.0 s"},
+      {silent(Liveness::kFrozen), MissingReason::kFrozen, "it has been silent for 3.0 s"},
+      {silent(Liveness::kWell), MissingReason::kUnknown, "sent no report"},
+      {overlong, MissingReason::kUnknown, "sent no report"},
+      {elsewhere(0), MissingReason::kBusy, "used the CPU"},
+      {moving, MissingReason::kBusy, "its Python stack keeps changing"},
+      {elsewhere(8), MissingReason::kNeverCalled, "has used no CPU for 8.0 s"},
       {waits_in({called("allreduce.y")}), MissingReason::kDifferentOrder,
        "\"allreduce.y\", which ranks 0, 1 have not called"},
       {waits_in({called("allgather.x", 6, "allgather float32 [4]")}), MissingReason::kMismatch,
@@ -171,7 +171,7 @@ TEST(an_operation_that_all_have_called_is_stuck_in_the_network) {
   const std::vector<Wait> waits = explain_all(ranks);
   CHECK(waits[0].missing.empty());
   CHECK_EQ(rank_at_fault(waits[0]), -1);
-  CHECK(contains(hang_page(waits, ranks, {1, 0}), "the data does not move"));
+  CHECK(contains(hang_page(waits, ranks, {1, 0}), "no data moves"));
   CHECK(unrecoverable(waits, ranks, 6 * kSecond) == waits.data());
 }
 
@@ -190,10 +190,9 @@ TEST(an_operation_on_gpus_that_does_not_end_names_those_who_are_not_done_with_it
   CHECK(waits[0].callers == std::vector<int>({0, 2}));
   CHECK(waits[0].missing.empty());
   CHECK(contains(hang_page(waits, ranks, {1, 0}),
-                 "called 6.0 s ago by ranks 0, 2, on whose GPUs it does not end: a GPU does "
-                 "something else, or the network moves no data"));
-  CHECK_EQ(sentence(waits[0]),
-           "tensor \"x\" waited 6.0 s on the GPUs of ranks 0, 2, where it does not end");
+                 "called 6.0 s ago by ranks 0, 2, but does not finish on their GPUs: a GPU "
+                 "does other work, or the network moves no data"));
+  CHECK_EQ(sentence(waits[0]), "tensor \"x\" waited 6.0 s to finish on the GPUs of ranks 0, 2");
   CHECK(unrecoverable(waits, ranks, 6 * kSecond) == waits.data());
 }
 
@@ -205,7 +204,7 @@ TEST(an_operation_on_gpus_waits_for_the_rank_whose_gpu_has_not_made_its_tensor) 
   };
   const std::vector<Wait> waits = explain_all(ranks);
   CHECK(contains(hang_page(waits, ranks, {1, 0}),
-                 "rank 1: still computing; its GPU has not made the tensor yet"));
+                 "rank 1: still computing; its GPU is still computing the tensor"));
   CHECK_EQ(rank_at_fault(waits[0]), 1);
   CHECK(unrecoverable(waits, ranks, 6 * kSecond) == nullptr);
 }
@@ -219,7 +218,7 @@ TEST(an_operation_that_is_on_a_gpu_disproves_a_deadlock) {
   for (const Wait& wait : explain_all(ranks)) {
     if (wait.names[0] != "y") continue;
     CHECK(wait.missing[0].reason == MissingReason::kBlocked);
-    CHECK_EQ(wait.missing[0].detail, "it waits for \"x\", which is on the GPUs");
+    CHECK_EQ(wait.missing[0].detail, "it waits for \"x\", which runs on the GPUs");
   }
   ranks[1] = waits_in({called("x")});
   ranks[1].report->blocked = true;
@@ -295,7 +294,7 @@ TEST(a_deadlock_is_proved_only_by_ranks_that_can_call_nothing_and_have_nothing_t
   const std::vector<RankView> ranks = {blocked_in("x"), blocked_in("y")};
   const std::vector<Wait> waits = explain(ranks, world(2), 0);
   CHECK(contains(hang_page(waits, ranks, {10 * kSecond, 600 * kSecond, true}),
-                 "nothing has moved for 1.0 s, and nothing can: every rank waits"));
+                 "no progress for 1.0 s, and none is possible: every rank waits"));
 }
 
 TEST(the_page_names_the_likely_cause_of_calls_in_another_order_only) {
@@ -313,6 +312,6 @@ TEST(the_sentence_names_the_plainest_cause_first) {
   const std::vector<Wait> waits = explain_all(ranks);
   CHECK_EQ(rank_at_fault(waits[0]), 2);
   CHECK_EQ(sentence(waits[0]),
-           "tensor \"x\" waited 6.0 s for rank 2: never called; it waits for something else and "
-           "has not computed for 9.0 s (and for 1 more)");
+           "tensor \"x\" waited 6.0 s for rank 2: never called; it waits outside of hvdtune and "
+           "has used no CPU for 9.0 s (and for 1 more)");
 }

@@ -118,7 +118,7 @@ TEST(a_name_that_is_too_long_is_not_repeated_whole) {
     submit_one(job[0], allreduce_of(std::string(kMostNameBytes + 1, 'n'), values));
     CHECK(false);
   } catch (const Error& error) {
-    CHECK(contains(error.what(), "may have 4096 bytes"));
+    CHECK(contains(error.what(), "may have at most 4096 bytes"));
     CHECK(contains(error.what(), "has 4097"));
     CHECK(std::string(error.what()).size() < 200);
   }
@@ -257,7 +257,7 @@ TEST(a_rank_that_was_given_up_reports_no_success) {
   const Error error = failure_of(runtime, submit_one(runtime, barrier));
   CHECK(error.code() == ErrorCode::kRankLost);
   CHECK_EQ(error.rank(), 1);
-  CHECK(contains(error.what(), "rank 1 has given this rank up"));
+  CHECK(contains(error.what(), "rank 1 has lost this rank"));
 }
 
 TEST(a_failure_is_told_once_no_rank_writes_any_more) {

@@ -103,7 +103,7 @@ TEST(sets_that_the_ranks_disagree_about_are_refused) {
     add_set(runtime, {0, 1});
     const Error twice =
         failure_of(runtime, submit_one(runtime, plain(OpType::kAddSet, "add", {0, 1})));
-    CHECK(contains(twice.what(), "exists already"));
+    CHECK(contains(twice.what(), "already has these ranks"));
   });
 }
 
@@ -191,7 +191,7 @@ TEST(what_needs_the_data_of_a_joined_rank_is_refused) {
       draft.request.op = OpType::kBroadcast;
       draft.request.root = 1;
       const Error error = failure_of(runtime, submit_one(runtime, draft));
-      CHECK(contains(error.what(), "needs data of rank 1, which joined before"));
+      CHECK(contains(error.what(), "needs data from rank 1, which joined before"));
       draft.request.root = 2;
       values.assign(4, static_cast<float>(rank));
       finish(runtime, submit_one(runtime, draft));

@@ -329,7 +329,7 @@ TEST(a_rank_that_leaves_ends_start_up_for_all_and_is_named) {
   CHECK(contains(failure_of(first), "rank 1"));
   const Error failure = server.failure();
   CHECK_EQ(failure.rank(), 1);
-  CHECK(contains(failure.what(), "left during start-up"));
+  CHECK(contains(failure.what(), "ended during start-up"));
 }
 
 // The server looks at both in one round nearly always; it must not look at the first one again.
@@ -353,7 +353,7 @@ TEST(a_rank_that_leaves_while_another_registers_ends_start_up) {
       const SecureChannel leaves = reach(1);
       CHECK(registers.flush());
     }
-    CHECK(contains(told.get_future().get(), "rank 1 left during start-up"));
+    CHECK(contains(told.get_future().get(), "rank 1 ended during start-up"));
     stop.raise();
     CHECK_THROWS(ErrorCode::kShutdown, channels.get());
   }
@@ -377,7 +377,7 @@ TEST(the_deadline_lists_the_missing_ranks) {
   const StopSignal stop;
   std::future<Mesh> there = start(server.options(2, 4, "a"), stop);
   const std::string text = failure_of(there);
-  CHECK(contains(text, "no word from rank 0, rank 1, rank 3 of 4"));
+  CHECK(contains(text, "no message from rank 0, rank 1, rank 3 of 4"));
   CHECK(server.failure().code() == ErrorCode::kRendezvous);
 }
 
@@ -389,8 +389,9 @@ TEST(who_waits_is_told_of_one_with_another_key) {
                dial("127.0.0.1", options.store_port, {Purpose::kStore, 1, kStoreRank, 0}, {4},
                     soon(), stop));
   std::future<Mesh> there = start(options, stop);
-  CHECK(contains(failure_of(there),
-                 "no word from rank 1 of 2; who connected from 127.0.0.1 has another key"));
+  CHECK(contains(
+      failure_of(there),
+      "no message from rank 1 of 2; a process on 127.0.0.1 connected with a different key"));
   CHECK(server.failure().code() == ErrorCode::kRendezvous);
 }
 
@@ -414,7 +415,7 @@ TEST(one_with_another_key_says_so_though_nobody_listens_any_more) {
     testing::recv_all(socket, proof.data(), proof.size(), soon(), stop);
   }
   listener.reset();
-  CHECK(contains(failure_of(refused), "has another key than this process"));
+  CHECK(contains(failure_of(refused), "has a different key than this process"));
 }
 
 TEST(two_of_the_same_rank_are_both_told_while_another_is_missing) {
@@ -423,7 +424,7 @@ TEST(two_of_the_same_rank_are_both_told_while_another_is_missing) {
   std::vector<std::future<Mesh>> twins;
   for (int i = 0; i < 2; ++i) twins.push_back(start(server.options(1, 2, "a"), stop));
   for (std::future<Mesh>& twin : twins) {
-    CHECK(contains(failure_of(twin), "two processes say that they are rank 1: pid "));
+    CHECK(contains(failure_of(twin), "two processes have rank 1: pid "));
   }
   CHECK(server.failure().code() == ErrorCode::kRendezvous);
 }
@@ -463,7 +464,7 @@ TEST(a_rank_of_another_job_size_is_refused_and_the_others_are_told) {
     const std::string said = failure_of(wrong);
     if (others_are_late) right = start(server.options(0, 2, "a"), stop);
     CHECK(contains(said, "rank 1 (pid "));
-    CHECK(contains(said, "was told that the job has 3 ranks, and rank 0 that it has 2"));
+    CHECK(contains(said, "expects a job of 3 ranks, rank 0 one of 2"));
     CHECK_EQ(failure_of(right), said);
     CHECK(server.failure().code() == ErrorCode::kRendezvous);
   }

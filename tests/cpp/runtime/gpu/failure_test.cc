@@ -61,7 +61,7 @@ TEST(memory_that_is_not_there_ends_the_job) {
     one.push_back(on_gpu(device, scaled, {tensor.memory()}));
     const Error error = failure_of(runtime, runtime.submit(std::move(one))[0]);
     CHECK_EQ(error.rank(), 1);
-    CHECK(contains(error.what(), "rank 1 failed: GPU 1 has no"));
+    CHECK(contains(error.what(), "rank 1 failed: cannot allocate 1 MiB on GPU 1"));
   });
 }
 

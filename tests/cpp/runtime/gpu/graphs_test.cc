@@ -192,9 +192,9 @@ TEST(what_no_graph_can_have_is_refused) {
   };
   CHECK(contains(captured(sum_of("x")),
                  "tensor \"x\": its stream is being captured into a CUDA "
-                 "graph, and the ranks would not notice"));
+                 "graph, which would hide failures"));
   CHECK(runtime.begin_capture(kLong));
-  CHECK(contains(captured(sum_of("x")), "NCCL has no communicator for its process set yet"));
+  CHECK(contains(captured(sum_of("x")), "its process set has no NCCL communicator yet"));
   try {
     CHECK(runtime.begin_capture(kLong));
     CHECK(false);
@@ -206,7 +206,8 @@ TEST(what_no_graph_can_have_is_refused) {
   CHECK(runtime.begin_capture(kLong));
   Request gather = sum_of("rows");
   gather.op = OpType::kAllgather;
-  CHECK(contains(captured(gather), "how much allgather gives is known only when it runs"));
+  CHECK(
+      contains(captured(gather), "the size of the result of allgather is known only when it runs"));
   CHECK(runtime.end_capture(kLong));
 }
 

@@ -66,7 +66,7 @@ TEST(an_operation_that_nccl_does_not_end_is_told_to_be_on_the_gpus_and_given_up)
     const Error error = failure_of(runtime, runtime.submit(std::move(one))[0]);
     CHECK(error.code() == ErrorCode::kHang);
     CHECK(contains(error.what(), "tensor \"stuck\" waited"));
-    CHECK(contains(error.what(), "on the GPUs of ranks 0, 1, where it does not end"));
+    CHECK(contains(error.what(), "to finish on the GPUs of ranks 0, 1"));
   });
 }
 
@@ -103,7 +103,7 @@ TEST(a_rank_whose_gpu_has_not_made_its_tensor_is_waited_for_and_named) {
       handles[index] = runtime.submit(std::move(one))[0];
     });
     const CapturedErrors errors;
-    CHECK(errors.await("rank 2: still computing; its GPU has not made the tensor yet"));
+    CHECK(errors.await("rank 2: still computing; its GPU is still computing the tensor"));
     go_on.set_value();
     job.each([&](Runtime& runtime, const Device&, int rank) {
       const auto index = static_cast<size_t>(rank);

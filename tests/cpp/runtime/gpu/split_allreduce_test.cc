@@ -278,7 +278,7 @@ TEST(a_split_allreduce_without_memory_for_it_names_the_rank) {
     one.push_back(on_gpu(device, request, {tensor.memory()}));
     const Error error = failure_of(runtime, runtime.submit(std::move(one))[0]);
     CHECK_EQ(error.rank(), 3);
-    CHECK(contains(error.what(), "rank 3 failed: GPU 3 has no"));
+    CHECK(contains(error.what(), "rank 3 failed: cannot allocate 1 MiB on GPU 3"));
   });
 }
 

@@ -141,7 +141,7 @@ TEST(ranks_that_disagree_about_the_device_are_told_so) {
     CHECK(contains(error.what(),
                    "ranks 0, 2 announced allreduce(sum) float32 [1000] on a GPU, "
                    "rank 1 announced allreduce(sum) float32 [1000];"));
-    CHECK(contains(error.what(), "either all in the host's memory or all on GPUs"));
+    CHECK(contains(error.what(), "in host memory on all ranks or on GPUs on all ranks"));
     run_one(runtime, device, sum_of("odd"), values);
   });
 }
@@ -186,7 +186,7 @@ TEST(a_second_gpu_of_a_rank_is_refused) {
   const GpuTensorPair tensor(other, floats(1.0F));
   const Error error = refusal(job[0], on_gpu(other, sum_of("x"), {tensor.memory()}));
   CHECK(error.code() == ErrorCode::kUsage);
-  CHECK(contains(error.what(), "it is on GPU 3, but this rank's first was on GPU 0"));
+  CHECK(contains(error.what(), "it is on GPU 3, but this rank's first tensor was on GPU 0"));
 }
 
 TEST(what_gpus_do_not_offer_is_refused_at_once) {
@@ -196,12 +196,13 @@ TEST(what_gpus_do_not_offer_is_refused_at_once) {
   Request adasum = sum_of("adasum");
   adasum.reduce_op = ReduceOp::kAdasum;
   CHECK(contains(refusal(job[0], on_gpu(device, adasum, {tensor.memory()})).what(),
-                 "Adasum is not offered on GPUs"));
+                 "Adasum is not supported on GPUs"));
   Submission nowhere = on_gpu(device, sum_of("x"), {tensor.memory()});
   nowhere.gpu.number = -1;
-  CHECK(contains(refusal(job[0], std::move(nowhere)).what(), "it is on no GPU"));
+  CHECK(contains(refusal(job[0], std::move(nowhere)).what(), "the number of its GPU is unknown"));
   Submission barrier = on_gpu(device, plain(OpType::kBarrier, "b").request, {});
-  CHECK(contains(refusal(job[0], std::move(barrier)).what(), "no tensor that a GPU could have"));
+  CHECK(contains(refusal(job[0], std::move(barrier)).what(),
+                 "an operation without tensors cannot be on a GPU"));
 }
 
 TEST(a_job_without_gpu_operations_says_how_to_get_them) {

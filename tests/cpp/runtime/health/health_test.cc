@@ -61,7 +61,7 @@ TEST(a_health_thread_that_fails_ends_the_job_and_says_so) {
 
   const Notice told = decode_notice(await(other, FrameKind::kLost).payload);
   CHECK_EQ(told.subject, 0);
-  CHECK(told.text.find("rank 0 failed: it cannot watch over the others") != std::string::npos);
+  CHECK(told.text.find("rank 0 failed: it cannot monitor the other ranks") != std::string::npos);
   pollfd watched = {failed.fd(), POLLIN, 0};
   CHECK_EQ(poll(&watched, 1, soon().poll_ms()), 1);
   CHECK_EQ(health.loss()->rank(), 0);

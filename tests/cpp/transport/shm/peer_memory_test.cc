@@ -117,8 +117,7 @@ TEST(an_ended_peer_is_named_before_its_number_is_free) {
     CHECK(false);
   } catch (const Error& error) {
     CHECK_EQ(error.rank(), 5);
-    CHECK_EQ(std::string(error.what()),
-             "rank 5 is gone: its process has ended, or cannot be found any more");
+    CHECK_EQ(std::string(error.what()), "rank 5 is lost: its process has ended or cannot be found");
   }
 }
 
@@ -142,7 +141,7 @@ TEST(a_segment_that_went_with_its_process_names_the_rank) {
   } catch (const Error& error) {
     CHECK(error.code() == ErrorCode::kRankLost);
     CHECK_EQ(error.rank(), 6);
-    CHECK_EQ(std::string(error.what()), "rank 6 is gone: its process has ended");
+    CHECK_EQ(std::string(error.what()), "rank 6 is lost: its process has ended");
   }
 }
 

@@ -59,5 +59,5 @@ TEST(a_segment_of_another_size_is_refused) {
   const Segment made = Segment::create(4096);
   SegmentOffer offer = made.offer();
   offer.bytes += 4096;
-  CHECK(message_of(offer).find("has another size") != std::string::npos);
+  CHECK(message_of(offer).find("has a different size") != std::string::npos);
 }
