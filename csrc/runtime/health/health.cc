@@ -40,7 +40,7 @@ Health::Health(Mesh& mesh, const HealthOptions& options, StopSignal& failed, Ran
       timeout_ns_(count(options.timeout)),
       interval_ns_(std::clamp(timeout_ns_ / 4, 20 * kMillisecond, 500 * kMillisecond)),
       self_(own_identity()),
-      failed_(failed),
+      loss_(failed),
       lease_(lease),
       events_(events),
       hang_detector_(detector) {
@@ -63,34 +63,18 @@ void Health::start() {
 
 Health::~Health() { shut_down(); }
 
-std::optional<Error> Health::loss() const {
-  const std::lock_guard lock(mutex_);
-  return loss_;
-}
-
 Error Health::resolve_loss(const Error& suspect) {
-  {
-    std::unique_lock lock(mutex_);
-    // A connection that broke may be the echo of a death that rank 0 hears of. Of one that was
-    // silent for so long rank 0 knows by now, or never will.
-    const auto timeout =
-        std::chrono::milliseconds(suspect.code() == ErrorCode::kTimeout ? 200 : 1000);
-    lost_.wait_until(lock, wait_limit(timeout), [&] { return loss_.has_value(); });
-    if (!loss_) {
-      loss_ = Error(ErrorCode::kRankLost, suspect.what(), suspect.rank());
-      reporter_ = rank_;
-    }
-  }
+  // A connection that broke may be the echo of a death that rank 0 hears of. If it was silent for
+  // that long, rank 0 has noticed by now, or never will.
+  loss_.await(std::chrono::milliseconds(suspect.code() == ErrorCode::kTimeout ? 200 : 1000));
+  loss_.note({ErrorCode::kRankLost, suspect.what(), suspect.rank()}, rank_);
   wake_.notify();
-  failed_.raise();
+  loss_.publish();
   return *loss();
 }
 
 void Health::report_failure(const std::string& text) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!loss_) loss_ = Error(ErrorCode::kRankLost, text, rank_);
-  }
+  loss_.note({ErrorCode::kRankLost, text, rank_});
   wake_.notify();
 }
 
@@ -117,18 +101,17 @@ void Health::run() {
   }
 }
 
-// Without this thread nobody would notice a death: the job ends, for all ranks.
+// Without this thread no rank would notice a death, so the job ends for all ranks.
 void Health::give_up(const std::string& why) noexcept {
   try {
     lose({ErrorCode::kRankLost,
           "rank " + std::to_string(rank_) + " failed: it cannot monitor the other ranks: " + why,
           rank_});
   } catch (const std::exception&) {
-    // The others could not be told: they see the connections close.
+    // The notice was not sent: the others see the connections close.
   }
   for (Peer& peer : peers_) peer.channel.reset();
-  lost_.notify_all();
-  failed_.raise();
+  loss_.publish();
 }
 
 void Health::watch() {
@@ -285,8 +268,8 @@ void Health::note_reached(Peer& peer, uint64_t sent_ns) {
   extend_lease();
 }
 
-// Whoever has received something takes nobody for silent before the timeout from then on. A rank
-// that has left gives nobody up.
+// A rank that has received something does not give up its sender before the timeout from then on. A
+// rank that has left gives up no rank.
 void Health::extend_lease() {
   uint64_t until = RankLease::kForEver;
   for (const Peer& peer : peers_) {
@@ -297,17 +280,10 @@ void Health::extend_lease() {
   lease_.extend(until);
 }
 
-void Health::take_news(Error error, int reporter) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!loss_) {
-      loss_ = std::move(error);
-      reporter_ = reporter;
-    }
-  }
+void Health::take_news(const Error& error, int reporter) {
+  loss_.note(error, reporter);
   notified_ = rank_ != 0;  // rank 0 passes it on
-  lost_.notify_all();
-  failed_.raise();
+  loss_.publish();
 }
 
 void Health::pulse(uint64_t now) {
@@ -452,25 +428,21 @@ void Health::show_all(const std::string& page) {
   log(LogLevel::kWarning, log_level_, rank_, page);
 }
 
-// The others are told before this process is: it may end at once because of it, and they would take
+// The other ranks hear of it first: this process may end at once because of it, and they would take
 // that for the cause.
 void Health::lose(const Error& error) {
   if (loss()) return;
-  const auto tell_this_process = [&] {
-    {
-      const std::lock_guard lock(mutex_);
-      loss_ = error;
-    }
-    lost_.notify_all();
-    failed_.raise();
+  const auto publish = [&] {
+    loss_.replace(error);
+    loss_.publish();
   };
   try {
     notify_others(error);
   } catch (...) {
-    tell_this_process();
+    publish();
     throw;
   }
-  tell_this_process();
+  publish();
 }
 
 void Health::notify_others(const Error& loss) {
@@ -478,11 +450,7 @@ void Health::notify_others(const Error& loss) {
   FAILPOINT("health/notify");
   const FrameKind kind = loss.code() == ErrorCode::kHang ? FrameKind::kGiveUp : FrameKind::kLost;
   const std::vector<uint8_t> notice = encode(Notice{loss.rank(), loss.what()});
-  int reporter = -1;
-  {
-    const std::lock_guard lock(mutex_);
-    reporter = reporter_;
-  }
+  const int reporter = loss_.reporter();
   for (Peer& peer : peers_) {
     // The rank that is lost as well. If it lives, only its connection to another broke, and for it
     // the other is the one that is lost.

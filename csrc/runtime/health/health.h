@@ -1,23 +1,21 @@
-// Who is alive. A thread of its own, which never takes Python's lock and never waits for data, so
-// that a rank busy for minutes still answers.
+// Watches which ranks are alive, on a thread of its own. The thread never takes Python's lock and
+// never waits for data, so that a rank busy for minutes still answers.
 //
-// Every rank pings rank 0; rank 0 answers. A connection that closes without a goodbye frame is a
-// dead rank at once. One that is silent for the heartbeat timeout is suspected: if a rank of its
-// host sees that its process is stopped or gone, or nobody can look, it is lost; if it is seen to
-// run, it is only starved, and has kStarvedTimeouts times as long. Rank 0 tells all others.
+// Every rank pings rank 0; rank 0 answers. A rank whose connection closes without a goodbye frame
+// is lost at once. A rank that is silent for the heartbeat timeout is suspected: it is lost if a
+// rank of its host finds its process stopped or gone, or if no rank can look. If its process runs,
+// it is only starved, and has kStarvedTimeouts times as long. Rank 0 notifies all others.
 //
 // The pings also measure each rank's clock against rank 0's, as NTP does (RFC 5905, section 8),
-// and carry what the hang detector needs; it speaks over these connections, too.
+// and carry the data of the hang detector, which uses these connections, too.
 //
-// What a rank is answered shows that it was heard, for which nobody gives it up before the
-// heartbeat timeout: so long it holds the lease. Rank 0, which answers, reads in a ping which
-// answer has come.
+// An answer shows a rank that it was heard. From then on no rank gives it up before the heartbeat
+// timeout, so it holds the lease for that long. For rank 0, a ping shows the last answer that has
+// arrived.
 #pragma once
 
 #include <atomic>
 #include <chrono>
-#include <condition_variable>
-#include <mutex>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -28,6 +26,7 @@
 #include "base/stop.h"
 #include "runtime/framed_channel.h"
 #include "runtime/health/hang_detector.h"
+#include "runtime/health/job_loss.h"
 #include "runtime/health/process_probe.h"
 #include "timeline/recorder.h"
 #include "transport/mesh.h"
@@ -39,8 +38,8 @@ struct HealthOptions {
   LogLevel log_level = LogLevel::kWarning;
 };
 
-// Thread rule: public members may be called from any thread; peers_ and hang_detector_ belong to
-// the health thread.
+// Thread rule: public members may be called from any thread. What is not constant belongs to the
+// health thread, except loss_, wake_ and leaving_.
 class Health {
  public:
   static constexpr int kStarvedTimeouts = 15;
@@ -50,20 +49,19 @@ class Health {
   Health(Mesh& mesh, const HealthOptions& options, StopSignal& failed, RankLease& lease,
          Recorder::EventBuffer& events, HangDetector& detector);
   ~Health();
-  // Call it once everything that the detector reads is there.
+  // REQUIRES: everything that the detector reads exists.
   void start();
 
   std::chrono::nanoseconds timeout() const { return std::chrono::nanoseconds(timeout_ns_); }
-  // The loss this job fails with; the first one seen stands.
-  std::optional<Error> loss() const;
-  // Decides on the loss that a data connection saw. The cause is often a rank that died first, so
-  // this waits up to a second for that news before it settles on `suspect`; less after
-  // Error(kTimeout).
+  // The loss that this job fails with: the first one that this rank learned of.
+  std::optional<Error> loss() const { return loss_.get(); }
+  // Decides on the loss after a data connection failed with `suspect`. The cause is often a rank
+  // that died first, so this waits up to a second for that news; less after Error(kTimeout).
   Error resolve_loss(const Error& suspect);
-  // This rank cannot go on, which the others take as its loss; `text` says why, to all.
+  // This rank cannot continue: all ranks fail with its loss and `text`.
   void report_failure(const std::string& text);
 
-  // Sends kBye, so that leaving is not taken for dying, and ends the thread.
+  // Sends kBye, so that the others do not take this rank for lost, and ends the thread.
   void shut_down();
   // REQUIRES: shut_down() has returned.
   size_t undelivered_bytes();
@@ -94,7 +92,7 @@ class Health {
   void take_pong(Peer& peer, const Frame& frame);
   void note_reached(Peer& peer, uint64_t sent_ns);
   void extend_lease();
-  void take_news(Error error, int reporter);
+  void take_news(const Error& error, int reporter);
   void take_order(Peer& peer, const Frame& frame);
   void pulse(uint64_t now);
   void check_silence(uint64_t now);
@@ -121,7 +119,7 @@ class Health {
   const uint64_t timeout_ns_;
   const uint64_t interval_ns_;
   const ProcessIdentity self_;
-  StopSignal& failed_;
+  JobLoss loss_;  // has a lock of its own
   RankLease& lease_;
   Recorder::EventBuffer& events_;
   HangDetector& hang_detector_;
@@ -133,10 +131,6 @@ class Health {
 
   WakeSignal wake_;
   std::atomic<bool> leaving_{false};
-  mutable std::mutex mutex_;  // guards what follows
-  std::condition_variable lost_;
-  std::optional<Error> loss_;
-  int reporter_ = -1;  // who lost its connection to a rank that may live; -1: nobody in particular
   std::thread thread_;
 };
 
