@@ -23,6 +23,12 @@ Gpu::Gpu(std::shared_ptr<CudaDriver> driver, int number)
 
 Gpu::~Gpu() { driver_->release_context(device_); }
 
+bool Gpu::is_capturing(CudaStream stream) const {
+  int status = 0;
+  driver_->check(driver_->is_capturing(stream, &status), "cuStreamIsCapturing");
+  return status != 0;
+}
+
 Gpu::Scope::Scope(const Gpu& gpu) : gpu_(gpu) {
   const CudaDriver& driver = gpu.driver();
   driver.check(driver.get_current(&before_), "cuCtxGetCurrent");

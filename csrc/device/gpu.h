@@ -21,6 +21,8 @@ class Gpu {
 
   const CudaDriver& driver() const { return *driver_; }
   int number() const { return number_; }
+  // Whether the stream is being captured into a CUDA graph. REQUIRES: the context is current.
+  bool is_capturing(CudaStream stream) const;
 
   // Makes the GPU's context the calling thread's while it lives.
   class Scope {

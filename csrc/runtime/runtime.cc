@@ -247,24 +247,24 @@ void Runtime::make_wait(const Operation& operation, CudaStream stream) {
 
 bool Runtime::begin_capture(std::chrono::nanoseconds time) {
   if (!table_.wait_none_for_gpu(time)) return false;
-  require_gpu().begin_capture();
+  require_gpu().graphs().begin_capture();
   return true;
 }
 
 bool Runtime::end_capture(std::chrono::nanoseconds time) {
   if (!table_.wait_none_for_gpu(time)) return false;
-  require_gpu().end_capture();
+  require_gpu().graphs().end_capture();
   return true;
 }
 
 bool Runtime::before_replay(CudaStream stream, std::chrono::nanoseconds time) {
   if (!table_.wait_none_for_gpu(time)) return false;
   check_gpu();
-  require_gpu().before_replay(stream);
+  require_gpu().graphs().before_replay(stream);
   return true;
 }
 
-void Runtime::after_replay(CudaStream stream) { require_gpu().after_replay(stream); }
+void Runtime::after_replay(CudaStream stream) { require_gpu().graphs().after_replay(stream); }
 
 // The cycle thread closes the table for whatever the GPU's thread has met with, and knows better
 // who is at fault.
@@ -282,7 +282,7 @@ bool Runtime::await_gpu(std::chrono::nanoseconds time) {
   if (!gpu_) return true;
   const Deadline deadline = Deadline::in(time);
   if (!table_.wait_gpu_done(time)) return false;
-  while (!gpu_->has_replayed()) {
+  while (!gpu_->graphs().has_replayed()) {
     if (deadline.passed()) return false;
     std::this_thread::sleep_for(kLookForReplay);
   }

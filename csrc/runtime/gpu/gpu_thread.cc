@@ -5,12 +5,12 @@
 
 #include <algorithm>
 #include <array>
+#include <future>
 #include <iterator>
 #include <utility>
 
 #include "base/clock.h"
 #include "base/failpoint.h"
-#include "base/log.h"
 
 namespace hvdtune {
 namespace {
@@ -28,77 +28,24 @@ GpuThread::GpuThread(GpuOptions options, const GpuServices& services)
     : options_(std::move(options)),
       services_(services),
       driver_(CudaDriver::open(options_.cuda_library)),
-      nccl_(NcclLibrary::open(options_.nccl_library)) {}
+      nccl_(NcclLibrary::open(options_.nccl_library)),
+      gpu_(driver_, services_.local_rank),
+      graphs_(gpu_),
+      timeline_(services_.recorder, services_.events, gpu_),
+      abort_(nccl_, services_.rank, options_.abort_timeout) {}
 
 GpuThread::~GpuThread() { shut_down(); }
 
 void GpuThread::begin() { thread_ = std::thread(&GpuThread::run, this); }
 
-GpuThread::Place& GpuThread::place(int number) {
-  const std::lock_guard lock(mutex_);
-  if (!place_) {
-    // A rank that has joined has no tensor that would say which.
-    const int count = driver_->count();
-    if (count == 0) throw Error(ErrorCode::kUsage, "this process sees no GPU");
-    const int chosen = number >= 0 ? number : services_.local_rank % count;
-    place_ = std::make_unique<Place>(std::make_shared<const Gpu>(driver_, chosen));
-  }
-  if (number >= 0 && number != place_->gpu->number()) {
-    throw Error(ErrorCode::kUsage, "it is on GPU " + std::to_string(number) +
-                                       ", but this rank's first tensor was on GPU " +
-                                       std::to_string(place_->gpu->number()) +
-                                       "; a rank uses one GPU");
-  }
-  return *place_;
-}
-
 std::shared_ptr<GpuWork> GpuThread::prepare(const GpuPlace& where, const Request& request) {
-  const std::shared_ptr<const Gpu>& gpu = place(where.number).gpu;
+  const std::shared_ptr<const Gpu>& gpu = gpu_.of_tensor(where.number).gpu;
   const Gpu::Scope scope(*gpu);
-  int capturing = 0;
-  driver_->check(driver_->is_capturing(where.stream, &capturing), "cuStreamIsCapturing");
   auto work = std::make_shared<GpuWork>(gpu);
-  work->in_graph = capturing != 0;
-  if (work->in_graph) check_can_be_captured(request);
+  work->in_graph = gpu->is_capturing(where.stream);
+  if (work->in_graph) graphs_.check(request);
   work->ready.record(where.stream);
   return work;
-}
-
-void GpuThread::check_can_be_captured(const Request& request) {
-  const std::string captured = "its stream is being captured into a CUDA graph";
-  const std::lock_guard lock(mutex_);
-  if (!capturing_) {
-    throw Error(ErrorCode::kUsage,
-                captured +
-                    ", which would hide failures when the graph is launched; in PyTorch, use "
-                    "hvdtune.torch.CUDAGraph instead of torch.cuda.CUDAGraph");
-  }
-  if (row_of(request.op).is_ragged) {
-    throw Error(ErrorCode::kUsage, captured + ", but the size of the result of " +
-                                       std::string(name_of(request.op)) +
-                                       " is known only when it runs; call it outside of the "
-                                       "capture");
-  }
-  if (!met_sets_.contains(request.process_set)) {
-    throw Error(ErrorCode::kUsage,
-                captured +
-                    ", but its process set has no NCCL communicator yet; before the capture, run "
-                    "the same code once with hierarchical_allreduce off");
-  }
-}
-
-void GpuThread::begin_capture() {
-  const std::lock_guard lock(mutex_);
-  if (capturing_) {
-    throw Error(ErrorCode::kUsage,
-                "another CUDA graph is being captured; capture one graph at a time");
-  }
-  capturing_ = true;
-}
-
-void GpuThread::end_capture() {
-  const std::lock_guard lock(mutex_);
-  capturing_ = false;
 }
 
 void GpuThread::check_lease() {
@@ -107,50 +54,14 @@ void GpuThread::check_lease() {
   check();
 }
 
-void GpuThread::before_replay(CudaStream stream) {
-  std::shared_ptr<GpuEvent> last;
-  {
-    const std::lock_guard lock(mutex_);
-    last = last_done_;
-  }
-  if (!last) return;
-  const Gpu::Scope scope(*place(-1).gpu);
-  driver_->check(driver_->wait_event(stream, last->get(), 0), "cuStreamWaitEvent");
-}
-
-void GpuThread::after_replay(CudaStream stream) {
-  auto event = std::make_shared<GpuEvent>(place(-1).gpu);
-  event->record(stream);
-  const std::lock_guard lock(mutex_);
-  last_replay_ = replayed_ = std::move(event);
-}
-
-// Whether the stream is on its way to the wait or there already, only the event knows.
-void GpuThread::note_wait(CudaStream stream, const std::shared_ptr<GpuWork>& work) {
-  if (!services_.recorder.enabled() || work->in_graph) return;
-  {
-    const std::lock_guard lock(mutex_);
-    if (std::exchange(work->is_awaited, true)) return;
-  }
-  const std::shared_ptr<const Gpu>& gpu = place(-1).gpu;
-  const Gpu::Scope scope(*gpu);
-  int capturing = 0;
-  driver_->check(driver_->is_capturing(stream, &capturing), "cuStreamIsCapturing");
-  if (capturing != 0) return;
-  auto begun = std::make_unique<GpuEvent>(gpu, GpuEvent::Timing::kOn);
-  begun->record(stream);
-  const std::lock_guard lock(mutex_);
-  stream_waits_.push_back({std::move(begun), work});
-}
-
 void GpuThread::make_wait(CudaStream stream, const GpuWork& work) {
-  const Gpu::Scope scope(*place(-1).gpu);
+  const Gpu::Scope scope(*gpu_.get().gpu);
   driver_->check(driver_->wait_event(stream, work.done->get(), 0), "cuStreamWaitEvent");
 }
 
 void GpuThread::copy(std::shared_ptr<GpuMemory> result, uint8_t* to, size_t bytes,
                      CudaStream stream) {
-  Place& here = place(-1);
+  RankGpu::Resources& here = gpu_.get();
   const Gpu::Scope scope(*here.gpu);
   if (bytes > 0) {
     driver_->check(
@@ -164,7 +75,7 @@ void GpuThread::copy(std::shared_ptr<GpuMemory> result, uint8_t* to, size_t byte
 
 std::shared_ptr<GpuMemory> GpuThread::take(size_t bytes) {
   const RelaxedCaptureMode relaxed(driver_);
-  return place(-1).pool.take(bytes);
+  return gpu_.get().pool.take(bytes);
 }
 
 void GpuThread::post(Job job) {
@@ -173,11 +84,6 @@ void GpuThread::post(Job job) {
     jobs_.push_back(std::move(job));
   }
   wake_.notify();
-}
-
-bool GpuThread::has_replayed() const {
-  const std::lock_guard lock(mutex_);
-  return !last_replay_ || last_replay_->has_passed();
 }
 
 NcclId GpuThread::make_id() {
@@ -212,9 +118,7 @@ void GpuThread::drop_set(uint32_t process_set) {
       if (set == sets_.end()) return;
       leave(*set->second);
       sets_.erase(set);
-      if (key.second) return;
-      const std::lock_guard lock(mutex_);
-      met_sets_.erase(key.first);
+      if (!key.second) graphs_.remove_set(key.first);
     });
   }
 }
@@ -244,7 +148,7 @@ void GpuThread::abandon() {
   // The thread bounds the time that this takes, unless it does not come back from a call.
   const auto time = options_.abort_timeout + std::chrono::seconds(1);
   if (!changed_.wait_for(lock, time, [this] { return ended_; })) {
-    give_up("NCCL did not return from a call");
+    abort_.end_process("NCCL did not return from a call");
   }
 }
 
@@ -267,9 +171,7 @@ void GpuThread::run() {
   try {
     for (;;) {
       turn();
-      const std::lock_guard lock(mutex_);
-      const bool is_done = jobs_.empty() && waiting_jobs_.empty() && flights_.empty();
-      if (leaving_ && is_done && (!last_replay_ || last_replay_->has_passed())) break;
+      if (is_leaving() && waiting_jobs_.empty() && graphs_.has_replayed()) break;
     }
     for (auto& [number, set] : sets_) leave(*set);
   } catch (const Error& error) {
@@ -279,7 +181,7 @@ void GpuThread::run() {
   }
   // The GPU's things go before its context does.
   sets_.clear();
-  clock_.reset();
+  timeline_.close();
   capture_stream_.reset();
   kernels_.reset();
   GraphOwners::release_dropped();
@@ -308,21 +210,34 @@ void GpuThread::turn() {
   moved = reap() || moved;
   pause_ns_ =
       moved ? kShortestPauseNs : std::clamp(2 * pause_ns_, kShortestPauseNs, kLongestPauseNs);
-  // Nobody says here when a graph is launched.
+  // Nothing notifies this thread of the launch of a graph.
   if (flights_.empty()) pause_ns_ = in_graphs ? kGraphPauseNs : 0;
   sleep();
+}
+
+bool GpuThread::has_jobs() const {
+  const std::lock_guard lock(mutex_);
+  return !jobs_.empty();
+}
+
+// Whether shut_down() has been called, and the stream has nothing left to do.
+bool GpuThread::is_leaving() const {
+  const std::lock_guard lock(mutex_);
+  return leaving_ && jobs_.empty() && flights_.empty();
 }
 
 // Until there is something to do; while something is, or may be, on the GPU, for a short time.
 void GpuThread::sleep() {
   if (!waiting_jobs_.empty() && flights_.size() < kMostFlights) return;  // room was made just now
-  {
-    const std::lock_guard lock(mutex_);
-    if (!jobs_.empty() || (leaving_ && flights_.empty() && !last_replay_)) return;
+  if (has_jobs()) return;
+  uint64_t pause_ns = pause_ns_;
+  if (is_leaving()) {
+    if (graphs_.has_replayed()) return;
+    pause_ns = kGraphPauseNs;  // nor of the end of a launch
   }
   std::array<pollfd, 2> fds = {{{wake_.fd(), POLLIN, 0}, {services_.stop.fd(), POLLIN, 0}}};
-  const timespec limit{0, static_cast<long>(pause_ns_)};
-  ppoll(fds.data(), fds.size(), pause_ns_ > 0 ? &limit : nullptr, nullptr);
+  const timespec limit{0, static_cast<long>(pause_ns)};
+  ppoll(fds.data(), fds.size(), pause_ns > 0 ? &limit : nullptr, nullptr);
   wake_.drain();
 }
 
@@ -331,7 +246,7 @@ GpuCollectives& GpuThread::collectives_of(const GpuTask& task) {
   const auto known = sets_.find(key);
   if (known != sets_.end()) return *known->second;
   if (!task.id) throw Error(ErrorCode::kInternal, "the NCCL id of a process set is missing");
-  Place& here = place(-1);
+  RankGpu::Resources& here = gpu_.get();
   if (!kernels_) kernels_ = std::make_shared<KernelLauncher>(here.gpu);
   const std::string name = "process set " + std::to_string(task.process_set) +
                            (task.within_host ? " within this host" : "");
@@ -341,9 +256,7 @@ GpuCollectives& GpuThread::collectives_of(const GpuTask& task) {
                                                here.pool, *kernels_, task.order, options_.bits);
   GpuCollectives& kept = *sets_.emplace(key, std::move(made)).first->second;
   kept.communicator().meet();
-  if (task.within_host) return kept;
-  const std::lock_guard lock(mutex_);
-  met_sets_.insert(task.process_set);
+  if (!task.within_host) graphs_.add_set(task.process_set);
   return kept;
 }
 
@@ -351,29 +264,25 @@ void GpuThread::start(GpuTask task) {
   FAILPOINT("gpu/start");
   services_.lease.await(services_.stop);
   note(task, GpuProgress::kQueued);
-  Place& here = place(-1);
+  RankGpu::Resources& here = gpu_.get();
   if (!current_) {
     current_.emplace(*here.gpu);
     relaxed_.emplace(driver_);
   }
   GpuCollectives& collectives = collectives_of(task);
   if (task.in_graph) return capture(std::move(task), collectives);
-  const bool recorded = services_.recorder.enabled() && !task.records.empty();
+  const bool recorded = timeline_.begin(task);
   const auto timing = recorded ? GpuEvent::Timing::kOn : GpuEvent::Timing::kOff;
-  if (recorded && !clock_) clock_ = std::make_unique<GpuClock>(here.gpu);
-  Flight flight{{}, std::make_shared<GpuEvent>(here.gpu, timing), now_ns(), nullptr};
+  GpuFlight flight{{}, std::make_shared<GpuEvent>(here.gpu, timing), now_ns(), nullptr};
   for (const auto& operation : task.operations) here.stream.wait_for(operation->gpu->ready);
-  if (const auto replayed = take_replayed()) here.stream.wait_for(*replayed);
+  if (const auto replay = graphs_.take_replay()) here.stream.wait_for(*replay);
   if (recorded) {
     flight.begun = std::make_unique<GpuEvent>(here.gpu, timing);
     flight.begun->record(here.stream.get());
   }
   for (const GpuCall& call : task.calls) collectives.enqueue(call);
   flight.done->record(here.stream.get());
-  {
-    const std::lock_guard lock(mutex_);
-    last_done_ = flight.done;
-  }
+  graphs_.note_task(flight.done);
   if (task.completes) {
     for (const auto& operation : task.operations) operation->gpu->done = flight.done;
     services_.table.note_enqueued(task.operations);
@@ -383,14 +292,9 @@ void GpuThread::start(GpuTask task) {
   FAILPOINT("gpu/started");
 }
 
-std::shared_ptr<const GpuEvent> GpuThread::take_replayed() {
-  const std::lock_guard lock(mutex_);
-  return std::exchange(replayed_, nullptr);
-}
-
 // The stream takes part in the capture from the first wait on, and until the capture ends.
 void GpuThread::capture(GpuTask task, GpuCollectives& collectives) {
-  Place& here = place(-1);
+  RankGpu::Resources& here = gpu_.get();
   if (!capture_stream_) capture_stream_ = std::make_unique<GpuStream>(here.gpu);
   const CudaStream stream = capture_stream_->get();
   for (const auto& operation : task.operations) capture_stream_->wait_for(operation->gpu->ready);
@@ -412,84 +316,43 @@ void GpuThread::end_task() {
   changed_.notify_all();
 }
 
-// Completes what the stream has done. Whether there was any.
+// Completes what the stream has done. Returns whether it completed anything.
 bool GpuThread::reap() {
   bool any = false;
   while (!flights_.empty() && flights_.front().done->has_passed()) {
     // The GPU goes on while the process is stopped: a rank that the others may have given up waits
     // for word from them before it reports success.
     if (!services_.lease.is_held()) return any;
-    Flight flight = std::move(flights_.front());
+    const GpuFlight flight = std::move(flights_.front());
     flights_.pop_front();
-    services_.check_member();
-    if (services_.stop.raised()) throw Error(ErrorCode::kShutdown, "stopped");
-    services_.work_counter.moved_by_gpu(flight.task.process_set);
-    record(flight);
-    if (flight.task.completes) services_.table.complete(flight.task.operations);
+    complete(flight);
     any = true;
-    end_task();
   }
-  if (clock_) record_waits();
-  if (!flights_.empty()) {
-    // A GPU that is still making the tensors is busy, which is not a hang of ours.
-    const GpuTask& next = flights_.front().task;
-    const bool is_made = std::ranges::all_of(
-        next.operations, [](const auto& operation) { return operation->gpu->ready.has_passed(); });
-    if (!is_made) services_.work_counter.moved_by_gpu(next.process_set);
-    note(next, is_made ? GpuProgress::kRuns : GpuProgress::kWaits);
-  }
+  timeline_.record_waits();
+  if (!flights_.empty()) note_next();
   return any;
+}
+
+void GpuThread::complete(const GpuFlight& flight) {
+  services_.check_member();
+  if (services_.stop.raised()) throw Error(ErrorCode::kShutdown, "stopped");
+  services_.work_counter.moved_by_gpu(flight.task.process_set);
+  timeline_.record(flight);
+  if (flight.task.completes) services_.table.complete(flight.task.operations);
+  end_task();
+}
+
+// A GPU that still computes the tensors is busy, which is no hang of hvdtune's.
+void GpuThread::note_next() {
+  const GpuTask& next = flights_.front().task;
+  const bool is_made = std::ranges::all_of(
+      next.operations, [](const auto& operation) { return operation->gpu->ready.has_passed(); });
+  if (!is_made) services_.work_counter.moved_by_gpu(next.process_set);
+  note(next, is_made ? GpuProgress::kRuns : GpuProgress::kWaits);
 }
 
 void GpuThread::note(const GpuTask& task, GpuProgress progress) {
   for (const auto& operation : task.operations) operation->gpu->progress = progress;
-}
-
-// The times are the GPU's: from when it could begin, since the tensors had been made. Before its
-// clock is known they are the host's.
-void GpuThread::record(const Flight& flight) {
-  if (!flight.begun || !services_.recorder.enabled()) return;
-  const uint64_t now = now_ns();
-  const uint64_t end = std::min(clock_->ns_of(*flight.done).value_or(now), now);
-  uint64_t begin = std::min(clock_->ns_of(*flight.begun).value_or(flight.begin_ns), end);
-  if (flight.task.begun_ns) {
-    begin = std::min(begin, *flight.task.begun_ns);
-    *flight.task.begun_ns = begin;
-  }
-  if (!flight.task.completes) return;
-  for (const GpuRecord& record : flight.task.records) {
-    services_.events.record(record.kind, begin, end, record.name, record.seq, record.bucket,
-                            record.arg);
-  }
-  for (const auto& operation : flight.task.operations) {
-    operation->gpu->done_ns = end;
-    operation->gpu->bucket = flight.task.records.front().bucket;
-  }
-  clock_->keep_in_step();
-}
-
-// A stream that comes to its wait after the bucket is done does not wait, and one that has waited
-// for a bucket's first operation does not wait for the others.
-void GpuThread::record_waits() {
-  std::vector<StreamWait> over;
-  {
-    const std::lock_guard lock(mutex_);
-    const auto is_ahead = [](const StreamWait& wait) {
-      // Of an operation that has failed, or that is not recorded, nobody else has this in the end.
-      return wait.work->done_ns == 0 && wait.work.use_count() > 1;
-    };
-    const auto rest = std::stable_partition(stream_waits_.begin(), stream_waits_.end(), is_ahead);
-    std::move(rest, stream_waits_.end(), std::back_inserter(over));
-    stream_waits_.erase(rest, stream_waits_.end());
-  }
-  for (const auto& [begun, work] : over) {
-    const uint64_t end = work->done_ns;
-    if (end == 0 || work->done == last_awaited_) continue;
-    last_awaited_ = work->done;
-    const uint64_t begin = begun->has_passed() ? clock_->ns_of(*begun).value_or(end) : end;
-    services_.events.record(EventKind::kStreamWait, std::min(begin, end), end, 0, 0, work->bucket,
-                            0);
-  }
 }
 
 // NCCL ends no communicator that a graph has operations of: it goes when the graph does.
@@ -522,70 +385,11 @@ void GpuThread::end_with(const Error& error) {
 }
 
 void GpuThread::abort_all() {
-  const auto until = std::chrono::steady_clock::now() + options_.abort_timeout;
   GraphOwners::release_dropped();
-  const bool in_graphs =
-      std::ranges::any_of(sets_, [](const auto& set) { return set.second->is_in_graphs(); });
-  // An abort ends NCCL's threads that launch. Of communicators in graphs it also ends the
-  // operations, but comes back only when the graphs, which own what these use, are gone.
-  if (in_graphs) {
-    await_idle(until, "NCCL did not launch a pending operation", [this] {
-      return std::ranges::none_of(
-          sets_, [](const auto& set) { return set.second->communicator().is_launching(); });
-    });
-  }
-  const std::vector<std::future<void>> aborts = begin_aborts();
-  if (!in_graphs) {
-    await_idle(until, "NCCL did not close its communicators", [&] {
-      return std::ranges::all_of(aborts, [](const auto& abort) {
-        return abort.wait_for(std::chrono::seconds(0)) == std::future_status::ready;
-      });
-    });
-  }
-  GpuStream* stream = nullptr;
-  {
-    const std::lock_guard lock(mutex_);
-    if (place_) stream = &place_->stream;
-  }
-  if (stream == nullptr) return;
-  await_idle(until, "the GPU did not finish its pending work", [&] { return stream->is_idle(); });
-}
-
-// Together: giving one up waits for kernels that may be behind another's. On threads of their own,
-// since they may not come back, and this one may have left a group open.
-std::vector<std::future<void>> GpuThread::begin_aborts() {
-  std::vector<NcclComm> all;
-  for (auto& [number, set] : sets_) {
-    if (NcclComm comm = set->communicator().give_up()) all.push_back(comm);
-  }
-  std::vector<std::future<void>> aborts;
-  const auto begin = [&](std::vector<NcclComm> some) {
-    std::promise<void> done;
-    aborts.push_back(done.get_future());
-    std::thread([nccl = nccl_, some = std::move(some), done = std::move(done)]() mutable {
-      NcclCommunicator::abort(*nccl, some);
-      done.set_value();
-    }).detach();
-  };
-  if (nccl_->has_group_abort() && !all.empty()) {
-    begin(all);
-  } else {
-    for (NcclComm each : all) begin({each});
-  }
-  return aborts;
-}
-
-void GpuThread::await_idle(std::chrono::steady_clock::time_point until, const char* otherwise,
-                           const std::function<bool()>& is_idle) {
-  while (!is_idle()) {
-    if (std::chrono::steady_clock::now() >= until) give_up(otherwise);
-    std::this_thread::sleep_for(std::chrono::microseconds(200));
-  }
-}
-
-void GpuThread::give_up(const std::string& why) const {
-  end_while_written_to(services_.rank, why + " within " + seconds_text(options_.abort_timeout) +
-                                           " of the job's failure");
+  GpuAbort::Sets sets;
+  for (const auto& [key, set] : sets_) sets.push_back(set.get());
+  const RankGpu::Resources* used = gpu_.find();
+  abort_.run(sets, used == nullptr ? nullptr : &used->stream);
 }
 
 }  // namespace hvdtune
