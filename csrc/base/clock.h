@@ -46,7 +46,7 @@ class Deadline {
 // Longer than anything here runs, and short enough for sums of a few such times in 64 bits.
 constexpr std::chrono::nanoseconds kLongestWait = std::chrono::years(10);
 
-// Longer waits, which are a way to say "for ever", become the longest.
+// Limits longer waits, which mean "without a limit", to the longest.
 inline std::chrono::nanoseconds to_nanoseconds(double seconds) {
   const double ns = seconds * 1e9;
   if (ns >= static_cast<double>(kLongestWait.count())) return kLongestWait;
@@ -56,8 +56,8 @@ inline std::chrono::nanoseconds to_nanoseconds(double seconds) {
 // "2 s", "0.25 s": for messages, to the millisecond.
 std::string seconds_text(std::chrono::nanoseconds time);
 
-// When a timed wait of a condition variable ends that may take `time`: a point on a clock that
-// nobody sets.
+// The end of a timed wait of a condition variable that may take `time`, on a clock that is never
+// set.
 inline std::chrono::steady_clock::time_point wait_limit(std::chrono::nanoseconds time) {
   return std::chrono::steady_clock::now() + std::min(time, kLongestWait);
 }

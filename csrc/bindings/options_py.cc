@@ -10,7 +10,7 @@ namespace hvdtune::bindings {
 
 namespace {
 
-// Throws Error(kUsage) naming what is not there, or is no cost.
+// Throws Error(kUsage) naming a cost that is missing or not positive.
 HostCosts to_host_costs(const py::dict& given) {
   HostCosts costs;
   for (const HostCostField& field : kHostCostFields) {

@@ -178,8 +178,8 @@ bool has_ended(Runtime& runtime, Handle handle) {
   }
 }
 
-// Ends the handles and makes them 0 in the list; `operations` gets what they stood for, if it is
-// given. Python has all of it before it runs a signal handler.
+// Ends the handles and sets them to 0 in the list; `operations`, if given, gets their operations.
+// Python has all of it before it runs a signal handler.
 void end_all(Runtime& runtime, const std::vector<Handle>& given, py::list& handles,
              std::optional<py::list>& operations) {
   for (size_t i = 0; i < given.size(); ++i) {
@@ -189,8 +189,8 @@ void end_all(Runtime& runtime, const std::vector<Handle>& given, py::list& handl
   }
 }
 
-// False when time has passed before all have ended. Otherwise the handles end, as end_all says, and
-// then the first failure is thrown. True, too, when another thread has ended them.
+// Returns false when time has passed before all have ended. Otherwise ends the handles as end_all
+// does, then throws the first failure. Returns true, too, when another thread has ended them.
 bool finish(Runtime& runtime, py::list& handles, double timeout_s,
             std::optional<py::list> operations) {
   const auto given = handles.cast<std::vector<Handle>>();

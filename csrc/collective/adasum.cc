@@ -236,7 +236,7 @@ class AdasumRun {
   std::vector<Part> parts_;
   Part mine_;
   uint8_t* packed_;
-  std::vector<T*> vectors_;  // this rank's share of what is left to combine, in canonical order
+  std::vector<T*> vectors_;  // this rank's share of the vectors left to combine, in canonical order
 };
 
 }  // namespace

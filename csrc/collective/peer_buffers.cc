@@ -105,9 +105,9 @@ PeerBuffers::PeerBuffers(const uint8_t* slot, uint8_t* exchange, size_t bytes, P
   if (where_ == BufferLocation::kMapped) map(rest, header.segments);
 }
 
-// For want of descriptors, say, a segment may not be mapped, though all have counted on it. The
-// peer's process can be reached nevertheless, more slowly, unless that is forbidden; then it is
-// this rank that cannot go on.
+// Mapping a segment may fail although all ranks expect it to work, for example for lack of
+// descriptors. Then the peer's process is read instead, which is slower. If that is forbidden, this
+// rank fails.
 void PeerBuffers::map(const uint8_t* segments, size_t count) {
   try {
     views_ = mapped(segments, count);

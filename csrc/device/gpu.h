@@ -44,9 +44,9 @@ class Gpu {
   CudaContext context_ = nullptr;
 };
 
-// While it lives, what the calling thread does is no part of a capture, nor in the way of one:
-// while a stream is captured into a CUDA graph, CUDA refuses other threads' queries and
-// allocations, and ends the capture, unless they say that they know what they do.
+// While it lives, the calling thread's calls are not captured and do not disturb a capture. While
+// a stream is captured into a CUDA graph, CUDA refuses other threads' queries and allocations and
+// ends the capture, unless those threads are in relaxed mode.
 class RelaxedCaptureMode {
  public:
   explicit RelaxedCaptureMode(std::shared_ptr<const CudaDriver> driver);
@@ -59,8 +59,8 @@ class RelaxedCaptureMode {
   int before_ = kCudaCaptureModeRelaxed;
 };
 
-// What follows frees what it has made, and then does not report errors: a context that is broken
-// gives nothing back.
+// The following classes free their resources without reporting errors: a broken context frees
+// nothing.
 
 class GpuEvent {
  public:
@@ -71,7 +71,7 @@ class GpuEvent {
   GpuEvent& operator=(const GpuEvent&) = delete;
 
   CudaEvent get() const { return event_; }
-  // Passes when what has been put on the stream until now is done.
+  // Passes when all work that is on the stream now is done.
   void record(CudaStream stream) const;
   bool has_passed() const;
   // REQUIRES: both are timed and have passed.
@@ -116,7 +116,7 @@ class GpuMemory {
   size_t bytes_;
 };
 
-// Memory of the host that streams copy to and from while the host goes on.
+// Host memory that streams copy to and from while the host continues.
 class PinnedMemory {
  public:
   PinnedMemory(std::shared_ptr<const Gpu> gpu, size_t bytes);

@@ -57,7 +57,7 @@ void KernelLauncher::launch(const std::string& name, uint64_t elements, unsigned
                name.c_str());
 }
 
-// One launch has room for so many pieces.
+// One launch has room for a limited number of pieces.
 template <typename Launch>
 void KernelLauncher::in_portions(std::span<const Piece> pieces, Launch launch) {
   for (size_t at = 0; at < pieces.size(); at += kMostPieces) {

@@ -74,7 +74,7 @@ std::unique_ptr<MpiCommunicator> MpiCommunicator::subset(std::span<const int> ra
 }
 
 MpiCommunicator::~MpiCommunicator() {
-  // MPI may have been finalised by whoever initialised it.
+  // The library that initialised MPI may have finalised it.
   if (abandoned_) return;
   int initialized = 0;
   int finalized = 0;

@@ -140,7 +140,7 @@ void GpuCollectives::pack(const GpuCall& call, const PackedRun& run, uint8_t* pa
   }
 }
 
-// What was reduced over `ranks`.
+// Unpacks the result of a reduction over `ranks`.
 void GpuCollectives::unpack(const GpuCall& call, const PackedRun& run, const uint8_t* packed,
                             size_t ranks) {
   if (bits_ != GpuBits::kExact && has_arithmetic(call)) {

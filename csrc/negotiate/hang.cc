@@ -55,7 +55,7 @@ struct Call {
 };
 using CallKey = std::pair<uint32_t, std::string>;
 
-// Who has called what, and who therefore waits for whom.
+// The calls of each rank, and the wait graph that follows from them.
 class Analysis {
  public:
   Analysis(std::span<const RankView> ranks, const SetRanks& sets, uint64_t fresh_ns);
@@ -304,7 +304,7 @@ std::string likely_cause(std::span<const Wait> waits) {
   return {};
 }
 
-// Who is missing, the plainest cause first, each once.
+// Returns each missing rank once, those with the plainest cause first.
 std::vector<int> missing_ranks(std::span<const Wait> waits) {
   std::vector<MissingRank> all;
   for (const Wait& wait : waits) all.insert(all.end(), wait.missing.begin(), wait.missing.end());

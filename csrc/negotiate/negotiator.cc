@@ -9,10 +9,10 @@
 namespace hvdtune {
 namespace {
 
-// Whether the operation can be carried out without data of the ranks that have joined. An identity
-// element that is scaled first need not be one any more, but for sums.
+// Whether the operation can run without data of the ranks that have joined. A scaled identity
+// element is still one only for sums.
 bool goes_without_joined(const Request& request, const RankMask& who) {
-  if (request.in_graph) return false;  // what they give when it runs is known to nobody
+  if (request.in_graph) return false;  // their contribution when it runs is unknown
   const bool sums = request.reduce_op == ReduceOp::kSum || request.reduce_op == ReduceOp::kAverage;
   switch (row_of(request.op).with_joined) {
     case WithJoined::kNever:
@@ -81,8 +81,8 @@ void Negotiator::note_join(const PendingRequest& entry) {
   ready_.push_back(std::move(all));
 }
 
-// Names are "operation.name". Ranks that wait for different operations under one name would wait
-// for ever: allreduce.x on some and allgather.x on all others.
+// Names are "operation.name". Ranks that wait for different operations under one name would never
+// stop waiting: allreduce.x on some and allgather.x on all others.
 void Negotiator::settle_conflicts() {
   std::map<std::pair<uint32_t, std::string>, std::vector<const PendingRequest*>> by_stem;
   for (const auto& [key, entry] : pending_requests_.pending()) {

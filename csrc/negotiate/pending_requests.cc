@@ -73,8 +73,8 @@ void PendingRequests::add(size_t index, const Announce& announce, uint64_t now_n
   move_touched();
 }
 
-// After a whole message: of two ranks it tells about, one may have joined since, and the operation
-// it announced before must not be complete with what the other announced alone.
+// Called after a whole message: one of its ranks may have joined after it announced an operation,
+// which must not be complete with only the announcements of the others.
 void PendingRequests::move_touched() {
   for (const PendingRequest& entry : joins_) {
     for (const auto& [key, pending] : pending_) {

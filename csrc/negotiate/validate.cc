@@ -7,7 +7,7 @@
 namespace hvdtune {
 namespace {
 
-// Begins the name of a barrier by which a rank says that it takes no part in an operation.
+// Prefix of the name of a barrier with which a rank reports that its call raised an error.
 constexpr std::string_view kRefused = "refused.";
 constexpr size_t kMostTensors = 4;  // of a group that a sentence lists
 

@@ -187,7 +187,7 @@ void Executor::hand_to_gpu(std::span<const Member> members, const Setting& setti
                 "operations; set HVDTUNE_GPU_OPERATIONS to the same value on all ranks");
   }
   Group& group = group_of(request.process_set);
-  // What is between a split one's parts no CUDA graph can have.
+  // A CUDA graph cannot contain the host steps of a split allreduce.
   const bool splits = request.op == OpType::kAllreduce && gpu_->bits() == GpuBits::kNccl &&
                       !request.in_graph && splits_at_hosts(shape_of(group), setting);
   GpuTask task = splits ? task_within_host(group) : task_for_set(group);
@@ -229,7 +229,7 @@ GpuTask Executor::task_within_host(const Group& group) {
 
 // The set's first rank makes it, or that of each host for the ranks of its host, and the others get
 // it over hvdtune's own links. Whether a rank splits depends on its bits, so they are compared in
-// the one exchange that all ranks have, whoever it is for.
+// the one exchange that all ranks take part in.
 NcclId Executor::share_id(uint32_t process_set, bool within_host, const Setting& setting) {
   struct Shared {
     NcclId id;

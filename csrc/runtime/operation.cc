@@ -94,7 +94,7 @@ void OperationTable::finish_locked(const OperationKey& key, std::optional<Error>
   in_flight_.erase(handle);
 }
 
-// Whoever waits and whoever is to be called.
+// Wakes the waiting threads, then calls the callbacks.
 void OperationTable::notify_endings(std::unique_lock<std::mutex> lock) {
   const std::vector<EndedOperation> endings = std::exchange(endings_, {});
   const std::vector<std::function<void()>> watchers = std::exchange(watchers_, {});

@@ -147,7 +147,7 @@ class OperationTable {
   // The number of waits for operations that are not done: threads inside wait(), and await_all().
   int waiting_threads() const;
 
-  // Sets the number of threads of the process that can submit operations, all of which were waiting
+  // Sets the number of threads of the process that can submit operations. All of them were waiting
   // when they were counted; 0 if that is unknown.
   void note_blocked_threads(int count);
   // Whether each of them waits for an operation that is not done, so that none can submit another.

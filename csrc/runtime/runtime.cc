@@ -266,8 +266,8 @@ bool Runtime::before_replay(CudaStream stream, std::chrono::nanoseconds time) {
 
 void Runtime::after_replay(CudaStream stream) { require_gpu().graphs().after_replay(stream); }
 
-// The cycle thread closes the table for whatever the GPU's thread has met with, and knows better
-// who is at fault.
+// After a failure of the GPU's thread, the cycle thread closes the table with an error that names
+// the rank at fault.
 void Runtime::check_gpu() {
   table_.check_open(std::chrono::nanoseconds(0));
   try {
@@ -401,7 +401,7 @@ size_t Runtime::undelivered_bytes() const {
   return bytes;
 }
 
-// After a loss some will never acknowledge, and whoever survived wants to begin anew.
+// After a loss some ranks never acknowledge, and the survivors may be about to restart.
 std::chrono::nanoseconds Runtime::delivery_timeout() const {
   return has_lost_a_rank() ? std::min(kTimeoutAfterLoss, options_.heartbeat_timeout)
                            : options_.heartbeat_timeout;

@@ -1,5 +1,5 @@
-// The GPU that TensorFlow has placed a kernel on, as CUDA's driver knows it. Nothing of CUDA's is
-// needed to compile this: a TensorFlow without CUDA has the same classes.
+// The GPU on which TensorFlow has placed a kernel, as CUDA's driver numbers it. Compiles without
+// CUDA: a TensorFlow without CUDA has the same classes.
 #pragma once
 
 #include <absl/status/status.h>

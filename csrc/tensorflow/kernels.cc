@@ -24,8 +24,8 @@ using tensorflow::shape_inference::ShapeHandle;
   REGISTER_KERNEL_BUILDER(Name("Hvdtune" #kind).Device(tensorflow::DEVICE_CPU), kind); \
   REGISTER_OP("Hvdtune" #kind).SetIsStateful()
 
-// tensor_name: "" for the name of the node. batch: operations after which the script waits; the
-// last of batch_size that is started says so; 0 for one by itself.
+// tensor_name: "" for the name of the node. batch: the batch of the operation, as in batches.h; the
+// script waits once all batch_size operations have started; 0 for a single operation.
 #define HVDTUNE_COLLECTIVE(kind)   \
   HVDTUNE_OPERATION(kind)          \
       .Attr("tensor_name: string") \
@@ -34,12 +34,12 @@ using tensorflow::shape_inference::ShapeHandle;
       .Attr("batch_size: int = 1") \
       .SetIsDistributedCommunication()
 
-// Its tensors may also be in a GPU's memory; hvdtune.tensorflow.operations says in which jobs.
-// host_memory: what of it is in the host's memory all the same.
+// Its tensors may also be in a GPU's memory; hvdtune.tensorflow.operations decides in which jobs.
+// host_memory: those inputs and outputs that are in host memory in any case.
 #define HVDTUNE_ON_GPU(kind, host_memory) \
   REGISTER_KERNEL_BUILDER(Name("Hvdtune" #kind).Device(tensorflow::DEVICE_GPU) host_memory, kind)
 
-// The core refuses what it does not know: a list of types here could not name float8_e5m2, since
+// The core refuses unknown types. A list of types here could not contain float8_e5m2, since
 // TensorFlow reads only letters and digits there.
 #define HVDTUNE_TYPE "T: type"
 #define HVDTUNE_LIST "T: list(type) >= 1"
@@ -126,7 +126,7 @@ class Reducescatter : public Reducing {
   absl::Status prepare(hvdtune_job* job, Run& run, hvdtune_request& request) override {
     tell(request);
     int size = 1;
-    int position = -1;  // the core refuses whoever is not in the set
+    int position = -1;  // the core refuses ranks that are not in the set
     api().process_set(job, process_set(), &size, &position);
     for (int i = 0; i < run.context->num_inputs(); ++i) {
       const Tensor& input = run.context->input(i);

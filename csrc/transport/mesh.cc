@@ -111,7 +111,7 @@ class MeshBuilder {
 
 SecureChannel dial_store(const MeshOptions& options, Deadline deadline, const StopSignal& stop) {
   const ConnectionId connection_id{Purpose::kStore, options.rank, kStoreRank, options.generation};
-  // Whoever refused the key may have gone when the time is over, which says less.
+  // The peer that refused the key may have ended at the timeout; its refusal explains more.
   std::optional<KeyRefused> refused;
   for (;;) {
     try {
@@ -194,7 +194,7 @@ void MeshBuilder::fail(const Error& error) {
     store_.queue(StoreMessage::failed(error.what()));
     store_.flush();
   } catch (const Error&) {
-    // The server is gone, too: nobody to tell.
+    // The server has ended, too, so this is not reported.
   }
   throw Error(ErrorCode::kRendezvous, error.what(), error.rank());
 }
@@ -214,12 +214,12 @@ void MeshBuilder::wait(std::vector<pollfd> polls, Deadline until) {
   }
 }
 
-// Throws Error(kRendezvous) without a rank when the server says that the job cannot be formed.
+// Throws Error(kRendezvous) without a rank when the server reports that the job cannot form.
 std::optional<StoreMessage> MeshBuilder::receive_from_store() {
   try {
     std::optional<StoreMessage> message = store_.try_receive();
     if (message && message->type == StoreMessageType::kFailed) {
-      // The server does not know who waits for whom.
+      // The server does not have the wait graph.
       throw Error(
           ErrorCode::kRendezvous,
           message->as_text() + (names_a_rank() ? "; this rank waited for " + waiting_for_ : ""));
@@ -414,7 +414,7 @@ void MeshBuilder::open_offered_memory(int rank) {
   }
 }
 
-// By now every rank has opened what it was offered.
+// By now every rank has opened the memory that it was offered.
 void MeshBuilder::make_links() {
   if (mesh_.arena) {
     mesh_.arena->close_offer();

@@ -65,8 +65,8 @@ class Formation {
 
   const AllConnected all_connected_;
   FailedStart* failed_;
-  std::optional<std::string> refusal_;  // what every rank is told once the start has failed
-  std::optional<Error> unreported_;     // nobody has been told of it yet
+  std::optional<std::string> refusal_;  // the answer to every rank once the start has failed
+  std::optional<Error> unreported_;     // not sent to any rank yet
   std::optional<Error> mishap_;         // of a newcomer, which ends the start
   Deadline deadline_ = Deadline::never();
   Acceptor acceptor_;
@@ -103,7 +103,7 @@ void Formation::step(Deadline deadline, const StopSignal& stop) {
   admit();
   receive_registrations();
   if (phase_ != FormationPhase::kGo) receive_from_ranks();
-  // Last: a rank that has ended may have said why.
+  // Last: a rank that has ended may have sent the reason.
   if (is_aborted() && !refusal_) fail(failed_->why, -1);
   if (!refusal_) advance_phase();
 }
@@ -136,7 +136,7 @@ void Formation::wait(Deadline deadline, const StopSignal& stop) {
   for (const StoreStream& stream : newcomers_) polls.push_back({stream.fd(), stream.events(), 0});
   for (const Rank& rank : ranks_) {
     if (!rank.stream || rank.released) continue;
-    // Once all may go, what a rank says belongs to the job and is not read here.
+    // Once all may go, messages of a rank belong to the job and are not read here.
     const short events = phase_ == FormationPhase::kGo ? short{POLLOUT} : rank.stream->events();
     polls.push_back({rank.stream->fd(), events, 0});
   }
@@ -289,7 +289,7 @@ void Formation::send_to_all(const StoreMessage& message) {
     try {
       rank.stream->flush();
     } catch (const Error& error) {
-      // Found again, with its name, by whoever reads from this rank next.
+      // The next read from this rank finds it again, with its name.
       if (error.code() != ErrorCode::kRankLost) throw;
     }
   }

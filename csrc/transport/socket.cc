@@ -24,7 +24,7 @@
 namespace hvdtune {
 namespace {
 
-// Until expect_answers() says otherwise.
+// Until expect_answers() sets another.
 constexpr unsigned kUserTimeoutMs = 30'000;
 // The highest priority that needs no privilege.
 constexpr unsigned kInteractivePriority = 6;

@@ -1,6 +1,6 @@
 // Bytes in and out of messages. Little endian; strings and lists carry a u32 count.
 //
-// A function beside each message names its fields once, for both directions:
+// A function next to each message names its fields once, for both directions:
 //   void fields(auto& archive, OneOf<Pulse> auto& pulse) { archive(pulse.sent_ns, ...); }
 #pragma once
 

@@ -320,8 +320,8 @@ void GpuThread::end_task() {
 bool GpuThread::reap() {
   bool any = false;
   while (!flights_.empty() && flights_.front().done->has_passed()) {
-    // The GPU goes on while the process is stopped: a rank that the others may have given up waits
-    // for word from them before it reports success.
+    // The GPU continues while the process is stopped: a rank that the others may have given up
+    // waits for a message from them before it reports success.
     if (!services_.lease.is_held()) return any;
     const GpuFlight flight = std::move(flights_.front());
     flights_.pop_front();
@@ -366,7 +366,7 @@ void GpuThread::leave(GpuCollectives& collectives) {
 }
 
 void GpuThread::end_with(const Error& error) {
-  // If nobody hears of a rank that was lost meanwhile, this one is at fault, since only it says so.
+  // If no other rank is reported as lost, this one is at fault: only it has seen the failure.
   const bool blames_nobody = error.code() == ErrorCode::kRankLost && error.rank() < 0;
   const std::string self = std::to_string(services_.rank);
   {

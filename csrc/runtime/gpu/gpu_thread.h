@@ -6,7 +6,7 @@
 // passed.
 //
 // If the stream that computes its tensors is being captured, an operation becomes part of the CUDA
-// graph instead. For the host it is complete at once. The graph owns what it uses of hvdtune's.
+// graph instead. For the host it is complete at once. The graph owns the resources that it uses.
 //
 // When the job fails, the thread issues nothing more and aborts all communicators at once. An
 // operation fails only when nothing touches its memory any more.

@@ -97,7 +97,7 @@ std::optional<RankReport> HangDetector::finish_report(uint64_t now) {
                              now - std::min(now, operation.announced_ns), request.name,
                              describe(request), operation.gpu});
   }
-  // Asked last: what is pending does not fit what is done if a cycle has begun in between.
+  // Last: if a cycle has begun in between, the pending operations do not fit the work done.
   report.blocked = table_.is_blocked() && work_counter_.cycles_begun() == report.cycles;
   return report;
 }

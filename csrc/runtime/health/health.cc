@@ -24,8 +24,8 @@ constexpr uint64_t kProberNs = 200 * kMillisecond;
 constexpr uint64_t kProbeAgainNs = 1000 * kMillisecond;
 // A stack takes milliseconds to be written.
 constexpr uint64_t kReportTurnNs = 10 * kMillisecond;
-// The part of the timeout by which a lease is shorter: clocks of two hosts differ in rate by less,
-// and what is done under a lease takes less.
+// A lease is shorter than the timeout by this part of it. The rates of two hosts' clocks differ by
+// less, and the work under a lease takes less.
 constexpr uint64_t kLeaseMargin = 20;
 
 uint64_t count(std::chrono::nanoseconds time) { return static_cast<uint64_t>(time.count()); }
@@ -209,7 +209,7 @@ void Health::take(Peer& peer, const Frame& frame) {
   }
 }
 
-// Frames by which rank 0 asks, and their answers.
+// Requests of rank 0, and their answers.
 void Health::take_order(Peer& peer, const Frame& frame) {
   const uint64_t now = now_ns();
   switch (frame.kind) {
@@ -262,7 +262,7 @@ void Health::take_pong(Peer& peer, const Frame& frame) {
   events_.keep(clock_record(middle, round_trip, static_cast<int64_t>(theirs - middle)));
 }
 
-// It has received what was sent then.
+// The peer has received the frame that was sent then.
 void Health::note_reached(Peer& peer, uint64_t sent_ns) {
   peer.reached_ns = std::max(peer.reached_ns, std::min(sent_ns, now_ns()));
   extend_lease();
@@ -305,7 +305,7 @@ uint64_t Health::silent_ns(const Peer& peer, uint64_t now) const {
 void Health::check_silence(uint64_t now) {
   next_check_ns_ = now + timeout_ns_;
   for (Peer& peer : peers_) {
-    // What has arrived since the last look counts, however late this thread gets to it.
+    // Frames that arrived since the last turn count, however late this thread reads them.
     if (silent_ns(peer, now) >= timeout_ns_ / 2) receive_all(peer, now);
     if (!peer.channel) continue;
     const uint64_t silent = silent_ns(peer, now);

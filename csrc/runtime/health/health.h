@@ -38,7 +38,7 @@ struct HealthOptions {
   LogLevel log_level = LogLevel::kWarning;
 };
 
-// Thread rule: public members may be called from any thread. What is not constant belongs to the
+// Thread rule: public members may be called from any thread. All state that changes belongs to the
 // health thread, except loss_, wake_ and leaving_.
 class Health {
  public:

@@ -33,7 +33,7 @@ constexpr int kYields = 32;
 constexpr int kYieldsOfReader = 8;
 // Who had the processor for so long computes, and will again: a sleeper is woken up sooner.
 constexpr uint64_t kLongYieldNs = 50'000;
-// After so many meetings in a row on one processor, one of the two moves away.
+// After this number of meetings in a row on one processor, one of the two moves away.
 constexpr int kMeetingsTogether = 16;
 constexpr uint64_t kSliceNs = 20'000'000;
 constexpr uint64_t kLeaveSliceNs = 50'000;
@@ -68,7 +68,7 @@ struct alignas(kLine) Arena::Header {
 
 namespace {
 
-// World ranks, of which `lost` may be -1.
+// World ranks; `lost` may be -1.
 struct Abandonment {
   int by;
   int lost;
@@ -83,10 +83,10 @@ struct Abandonment {
 
 }  // namespace
 
-// A cache line that one rank writes for another, or if both are the same, for all: then the value
-// says whether the rank is in a write phase, and the processor is that of its last caller.
-// Otherwise the value is twice the number of meetings that the first has come to, and one more once
-// it has left the last of them. Written by that rank alone but for the sleepers.
+// A cache line that one rank writes for another. Its value is twice the number of meetings that the
+// first has come to, plus one once it has left the last of them. If both are the same rank, the
+// line is for all: the value shows whether the rank is in a write phase, and the processor is that
+// of its last caller. Only that rank writes it, except the sleepers.
 struct alignas(kLine) Arena::Line {
   std::atomic<uint64_t> value;
   std::atomic<uint32_t> sleepers;

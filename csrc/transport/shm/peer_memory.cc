@@ -52,7 +52,7 @@ bool PeerMemory::reachable() {
   const RemoteRange range{card_.address, found.size()};
   const bool read =
       process_.lives() && copy(&process_vm_readv, card_.pid, found.data(), {&range, 1}) == 0;
-  // This writes back what is there.
+  // This writes back the same bytes.
   reachable_ = read && found == card_.cookie &&
                copy(&process_vm_writev, card_.pid, found.data(), {&range, 1}) == 0;
   return *reachable_;

@@ -59,7 +59,7 @@ Segment::~Segment() {
 }
 
 void Segment::make_private() {
-  // A failure leaves the memory shared; in a child of fork nobody could be told.
+  // A failure leaves the memory shared; a child of fork could not report it.
   if (data_ != nullptr) {
     mmap(data_, bytes_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_FIXED, fd_.get(), 0);
   }
