@@ -17,25 +17,26 @@ register()
 
 
 def form_group(store: Any, rank: int, size: int, timeout: timedelta, title: str = "0") -> Any:
-    """A ProcessGroup that torch does not know, for libraries that form theirs themselves.
+    """Return a ProcessGroup that torch does not register, for libraries that form their own.
 
     Args:
-        store: of torch, common to the members; of one prefix there is one group at a time.
-        rank: this process's number in the group, of `size`.
+        store: of torch, common to the members. A prefix of it is for one group at a time.
+        rank: this process's number in the group of `size`.
         timeout: how long to wait for the others, and for an operation.
-        title: what messages call the group.
+        title: the group's name in messages.
 
     Raises as hvdtune.distributed.job.form does.
     """
-    from hvdtune.distributed.job import GroupPlace, form
+    from hvdtune.distributed.job import form
     from hvdtune.distributed.process_group import HvdtuneProcessGroup
+    from hvdtune.distributed.store_board import GroupPlace
 
     place = GroupPlace(store, rank, size, timeout.total_seconds(), tuple(range(size)))
     return HvdtuneProcessGroup(NAME, title, place, form(place))
 
 
 def __getattr__(name: str) -> Any:
-    """`monitored_barrier`: what carries it out is loaded with the first group only."""
+    """Load `monitored_barrier` when it is needed: it imports the process group."""
     if name == "monitored_barrier":
         from hvdtune.distributed.process_group import monitored_barrier
 

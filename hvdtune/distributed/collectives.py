@@ -15,7 +15,7 @@ from torch.distributed import ReduceOp
 from hvdtune.core.rank import collectives
 from hvdtune.core.rank.collectives import Reduction
 from hvdtune.distributed import gathered, tensors
-from hvdtune.distributed.job import GroupPlace
+from hvdtune.distributed.store_board import GroupPlace
 from hvdtune.distributed.tensors import Memory
 from hvdtune.errors import UsageError
 from hvdtune.plural import counted

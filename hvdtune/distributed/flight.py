@@ -24,7 +24,7 @@ import torch
 from torch import distributed
 
 from hvdtune.core.rank.in_flight import WAIT_SLICE_S, InFlight
-from hvdtune.distributed.job import find_loss, hang_warning_s, news_can_come, told_ranks
+from hvdtune.distributed.job import find_loss, hang_warning_s, names_of, news_can_come
 from hvdtune.errors import CollectiveError, MismatchError, RankLostError, ShutdownError
 
 if TYPE_CHECKING:
@@ -187,14 +187,14 @@ class Flight(InFlight):
 
     @property
     def ended(self) -> bool:
-        """Whether it has ended; asks the core, and returns at once."""
+        """Return whether it has ended; asks the core, and returns at once."""
         if not self._ended:
             self.settle()
         return self._ended
 
     @property
     def is_over(self) -> bool:
-        """Whether it is known to have ended; does not ask the core."""
+        """Return whether it is known to have ended; does not ask the core."""
         return self._ended
 
     @property
@@ -250,7 +250,7 @@ class Flight(InFlight):
             raise self._error
 
     def result(self) -> list[torch.Tensor]:
-        """Its tensors, once it has ended. Raises as `wait` does."""
+        """Return its tensors, once it has ended. Raises as `wait` does."""
         self.raise_failure()
         return self._result
 
@@ -302,7 +302,7 @@ class Flight(InFlight):
 
     @property
     def has_outcome(self) -> bool:
-        """Whether nothing uses its memory any more."""
+        """Return whether nothing uses its memory any more."""
         return (bool(self.handles) and not any(self.handles)) or self._failure is not None
 
     def _conclude(self, *, may_sleep: bool) -> None:
@@ -348,7 +348,7 @@ class Flight(InFlight):
                 self._failed_s = time.monotonic()
             wait_s = _NEWS_S if self.is_lost else _NEWS_OF_LEAVERS_S
             left_s = self._failed_s + wait_s - time.monotonic()
-            loss = find_loss(left_s if may_sleep else 0.0, beside=native)
+            loss = find_loss(left_s if may_sleep else 0.0, other=native)
             if loss is None and left_s > 0 and not may_sleep and news_can_come(native):
                 return None
             failure, ranks = (loss, ()) if loss is not None else (failure, ranks)
@@ -375,7 +375,7 @@ class _Promise(NamedTuple):
 
 
 def is_of_signal_handler(error: BaseException) -> bool:
-    """Whether a signal handler has raised the error.
+    """Return whether a signal handler has raised the error.
 
     Python calls a handler with the frame that it interrupts, so one of its variables is that frame.
     """
@@ -415,7 +415,7 @@ def backend_error(
     if 0 <= rank < len(ranks) and ranks[rank] != rank:
         message = f"{message}. Rank {rank} of the group is rank {ranks[rank]} of the job"
         rank = ranks[rank]
-    elif isinstance(cause, CollectiveError) and (names := told_ranks(ranks)):
+    elif isinstance(cause, CollectiveError) and (names := names_of(ranks)):
         message = f"{message}. This happened in a process group {names}"
     error = distributed.DistBackendError(message)
     vars(error).update(rank=rank)

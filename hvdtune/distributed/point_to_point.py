@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import _thread
 import atexit
-import contextlib
 import math
 import os
 import threading
@@ -26,20 +25,9 @@ import torch
 from torch import distributed
 
 from hvdtune.core.rank.in_flight import settle_all
-from hvdtune.distributed.flight import (
-    COMPLETER,
-    Finish,
-    Flight,
-    is_of_signal_handler,
-    warn,
-)
-from hvdtune.distributed.job import (
-    GroupPlace,
-    GroupRuntime,
-    find_loss,
-    form_beside,
-    hang_warning_s,
-)
+from hvdtune.distributed.flight import COMPLETER, Finish, Flight, is_of_signal_handler, warn
+from hvdtune.distributed.job import GroupRuntime, find_loss, form_beside, hang_warning_s
+from hvdtune.distributed.store_board import GroupPlace, has
 from hvdtune.errors import RankLostError, RendezvousError, ShutdownError, UsageError
 from hvdtune.plural import counted
 
@@ -205,14 +193,12 @@ class PairRuntime:
             settle_all(runtime.native)
 
     def _is_hopeless(self) -> bool:
-        """Whether the other member cannot come any more: it may be the one that was lost."""
+        """Return whether the other member can no longer come; it may be the lost one."""
         return self._is_over or find_loss() is not None or self._peer_has_left()
 
     def _peer_has_left(self) -> bool:
         """Called by the thread that forms the runtime."""
-        with contextlib.suppress(RuntimeError):
-            return bool(self._group_store.check([self._left_key]))
-        return False
+        return has(self._group_store, self._left_key)
 
     def _why_unformed(self, error: Exception) -> Exception:
         rank = self._peer_of_job
@@ -401,7 +387,7 @@ class Inbox:
         self._boxes: dict[int, _Box] = {}
 
     def has(self, tag: int) -> bool:
-        """Whether messages with this tag are received here."""
+        """Return whether messages with this tag are received here."""
         return tag in self._from_any
 
     def receive(self, tag: int, source: int | None, tensor: torch.Tensor, flight: Flight) -> None:
@@ -433,7 +419,7 @@ class Inbox:
             )
 
     def _take(self) -> None:
-        """On the completer's thread."""
+        """Puts new receipts and messages into their boxes. Runs on the completer's thread."""
         found = set()
         with self._lock:
             while self._new:
@@ -448,7 +434,7 @@ class Inbox:
             self._match(tag, self._boxes[tag])
 
     def _match(self, tag: int, box: _Box) -> None:
-        """On the completer's thread."""
+        """Hands messages to receipts. Runs on the completer's thread."""
         with self._lock:
             landing = box.matched()
             failing = box.hopeless(self._peers)

@@ -36,12 +36,14 @@ from hvdtune.distributed.flight import (
     eager,
     is_of_signal_handler,
 )
-from hvdtune.distributed.job import GroupPlace, GroupRuntime, find_loss, form, left_key
+from hvdtune.distributed.job import GroupRuntime, find_loss, form, left_key
 from hvdtune.distributed.point_to_point import Inbox, PairRuntime, require_size
 from hvdtune.distributed.roll_call import call_roll
 from hvdtune.distributed.sequence import IS_REPORTED, OperationSequence
+from hvdtune.distributed.store_board import GroupPlace
 from hvdtune.distributed.titles import Titles
 from hvdtune.errors import RankLostError, RendezvousError, UsageError
+from hvdtune.plural import counted
 
 F = TypeVar("F", bound=Callable[..., Any])
 Tensors = Sequence[torch.Tensor]
@@ -89,7 +91,7 @@ def monitored_barrier(
     """
     found: Any = distributed.group.WORLD if group is None else group
     if not isinstance(found, HvdtuneProcessGroup):
-        raise UsageError("hvdtune's monitored_barrier takes a group of the backend hvdtune")
+        raise UsageError("hvdtune's monitored_barrier needs a group of the backend hvdtune")
     found.monitored_barrier(timeout, wait_all_ranks)
 
 
@@ -107,7 +109,7 @@ def routed(function: F) -> F:
 
 
 def collective(made: Callable[..., Collective]) -> Any:
-    """The method that submits the operation that this function of `collectives` returns.
+    """Return the method that submits the operation of this function of `collectives`.
 
     If it refuses its arguments, the other ranks get an error. Without it they would take this
     rank's next operation for this one. An exception of a signal handler is no refusal: either the
@@ -130,7 +132,7 @@ def collective(made: Callable[..., Collective]) -> Any:
 
 
 class HvdtuneProcessGroup(distributed.ProcessGroup):
-    """Implements torch's ProcessGroup: methods are named, and called, as torch's are.
+    """Implements torch's ProcessGroup, with torch's names and parameters.
 
     Every method raises UsageError for tensors that it cannot take, and DistBackendError if the job
     has ended. Every Work raises DistBackendError, with the rank at fault in `rank`.
@@ -196,13 +198,13 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
     _set_default_timeout = set_timeout
 
     def _get_backend(self, device: torch.device) -> Any:
-        """Called by torch for what the group can do besides its operations."""
+        """Return the backend for a device; called by torch."""
         other: Any = self.others.group_of(device.type)
         return self if other is None else other._get_backend(device)
 
     @property
     def _device_types(self) -> list[torch.device]:
-        """Called by torch for the devices that tensors may be on."""
+        """The devices that tensors may be on; called by torch."""
         return [torch.device("cpu"), *map(torch.device, self.others.names)]
 
     supports_splitting = False
@@ -330,14 +332,16 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         return Work(flight, self._backward)
 
     def _require_own(self) -> None:
-        """Raises UsageError in a child of fork, which is no member."""
+        """Raises UsageError in a child of fork, which is not a member."""
         if os.getpid() != self._process:
             raise UsageError(OF_THE_PARENT)
 
     def _require_member(self, peer: int) -> None:
         self._require_own()
         if not 0 <= peer < self.place.size:
-            raise UsageError(f"there is no rank {peer} in a group of {self.place.size} ranks")
+            raise UsageError(
+                f"Rank {peer} does not exist in this group of {counted(self.place.size, 'rank')}"
+            )
 
     def _title_of_message(self, way: str, peer: int | None, tag: int) -> str:
         who = "any rank" if peer is None else f"rank {peer}"

@@ -1,4 +1,4 @@
-"""A barrier that tells who has not come, through torch's store: the core has no part in it."""
+"""A barrier through torch's store that names the missing ranks. The core has no part in it."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from typing import Any, Final
 from torch import distributed
 
 from hvdtune.distributed.flight import backend_error
-from hvdtune.distributed.job import GroupPlace
+from hvdtune.distributed.store_board import GroupPlace
 from hvdtune.errors import RankLostError
 
-# How soon a member that was lost is noticed.
+# Interval between two checks for a lost member.
 _LOOK_S: Final = 0.25
 Loss = Callable[[], RankLostError | None]
 
@@ -23,15 +23,16 @@ Loss = Callable[[], RankLostError | None]
 def call_roll(
     place: GroupPlace, name: str, timeout_s: float, loss: Loss, *, wait_all: bool
 ) -> None:
-    """Returns when all members have called it with the same name, which no other roll call has.
+    """Returns when all members have called it.
 
     Args:
-        timeout_s: how long rank 0 waits for the others, and half of the time that they wait for it.
-        loss: that a member was lost, named by its rank of the job.
+        name: of this call, the same on all members and unique.
+        timeout_s: how long rank 0 waits for the others. They wait for it twice as long.
+        loss: returns the error if a member was lost, with its rank in the job.
         wait_all: rank 0 waits for all before it names the missing ones, instead of for one.
 
     Raises:
-        DistBackendError: names who has not come or was lost, in its `rank` the first of them.
+        DistBackendError: names the members that did not come or were lost; `rank` is the first.
     """
     key = f"hvdtune/roll/{name}/"
     if place.rank != 0:
@@ -53,12 +54,12 @@ def call_roll(
 
 
 def _came(store: Any, key: str, timeout_s: float, loss: Loss) -> bool:
-    """Raises DistBackendError where a member was lost before the key came."""
+    """Raises DistBackendError if a member was lost before the key came."""
     deadline_s = time.monotonic() + timeout_s
     while True:
         left_s = deadline_s - time.monotonic()
-        # A file store says that the time is over by a RuntimeError, and so does any that has gone;
-        # torch takes 0 for no limit.
+        # A file store raises RuntimeError after the timeout, as does any store that is gone; torch
+        # takes a timeout of 0 for no limit.
         with contextlib.suppress(RuntimeError):
             store.wait([key], timedelta(seconds=min(max(left_s, 0.001), _LOOK_S)))
             return True

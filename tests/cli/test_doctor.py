@@ -169,9 +169,9 @@ def test_a_folder_that_others_can_write_to_is_refused(monkeypatch, tmp_path):
     monkeypatch.setattr(doctor, "inherited_environ", lambda: environ)
     found = next(finding for finding in doctor.examine() if finding.name == "meets at")
     assert found.advice == (
-        f"rank 0 cannot leave a file for the other ranks in {tmp_path}: {tmp_path} can be written "
-        "to by other users; set HVDTUNE_SHARED_FOLDER to a folder of your own that the hosts "
-        "share, or HVDTUNE_KEY to the same key everywhere"
+        f"Rank 0 cannot write a file for the other ranks in {tmp_path}: {tmp_path} can be written "
+        "to by other users. Set HVDTUNE_SHARED_FOLDER to a folder of your own that the hosts "
+        "share, or HVDTUNE_KEY to the same key on all ranks"
     )
 
 

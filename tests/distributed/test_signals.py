@@ -127,7 +127,7 @@ def waits_for_news(rank, size):
     failing = flight.Flight("it", 60.0, (), lambda _: [], (), awaits="nothing")
     slept = []
 
-    def find_loss(wait_s=0.0, beside=None):
+    def find_loss(wait_s=0.0, other=None):
         slept.append((wait_s, failing._finishing.acquire(blocking=False)))
         failing._finishing.release()
 

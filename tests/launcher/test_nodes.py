@@ -600,7 +600,7 @@ def test_a_node_that_dies_ends_the_job_and_is_named(nodes):
     ("number", "key", "said"),
     [
         (0, {}, "Node 1 of 2 did not connect within 1 s"),
-        (1, {}, "no word from rank 0 in "),
+        (1, {}, "No file of rank 0 at "),
         (1, {"HVDTUNE_KEY": "5a" * 32}, "Connection refused. HVDTUNE_RENDEZVOUS_HOST and HVDTUNE_"),
     ],
 )

@@ -121,7 +121,7 @@ def test_the_environment_says_who_started_the_process(environ, controller, opera
 def test_what_is_missing_is_said_where_there_is_no_plugin(monkeypatch, launcher, sentence):
     monkeypatch.setattr(joining.mpi_library, "choose_plugin", lambda _: None)
     with pytest.raises(UsageError, match=f"^{re.escape(sentence)}"):
-        joining.join(make_config(mpi_launcher=launcher), None)
+        joining.join(make_config(mpi_launcher=launcher), None, pytest.fail)
 
 
 @pytest.mark.parametrize("mpi", [OPENMPI_SLOW, "mpich"], indirect=True)
@@ -215,4 +215,4 @@ def test_who_was_told_of_others_does_not_go_on_alone_by_mpi(monkeypatch, launche
     monkeypatch.setattr(joining, "_open", lambda config: Library())
     refusal = UsageError if sentence else RendezvousError
     with pytest.raises(refusal, match=sentence or "goes on"):
-        joining.join(make_config(mpi_launcher=launcher), None)
+        joining.join(make_config(mpi_launcher=launcher), None, pytest.fail)

@@ -136,7 +136,7 @@ def test_two_processes_that_were_told_the_same_rank_are_refused_by_all(processes
         assert line.startswith("hvdtune.errors.RendezvousError: ") and process.returncode == 1
         assert f"two processes have rank {ranks[-1]}: " in line
         assert sorted(map(int, re.findall(r"pid (\d+) on \S", line))) == twins
-        assert f"torchrun says that this is rank {rank} of {size} ranks, by RANK and W" in line
+        assert f"torchrun set rank {rank} of {size} by RANK and WORLD_SIZE" in line
 
 
 def test_a_rank_that_was_told_another_number_of_ranks_is_refused_by_all(processes):
@@ -164,10 +164,10 @@ def test_a_local_rank_that_two_processes_of_a_host_were_told_is_told_again(proce
 @pytest.mark.parametrize(
     ("rank", "key", "sentence"),
     [
-        (0, {}, ".json, in a folder that all hosts have to share; if this process is alone"),
-        (1, {}, "no word from rank 0 in "),
-        (0, {"HVDTUNE_KEY": KEY}, "; rank 0 listens at 127.0.0.1, and the others look for it at"),
-        (1, {"HVDTUNE_KEY": KEY}, "HVDTUNE_RENDEZVOUS_HOST and HVDTUNE_RENDEZVOUS_PORT name"),
+        (0, {}, ".json, in a folder that all hosts must share. To run this process alone"),
+        (1, {}, "No file of rank 0 at "),
+        (0, {"HVDTUNE_KEY": KEY}, ". Rank 0 listens on 127.0.0.1; the others connect to 127.0.0.1"),
+        (1, {"HVDTUNE_KEY": KEY}, "HVDTUNE_RENDEZVOUS_HOST and HVDTUNE_RENDEZVOUS_PORT select"),
     ],
 )
 def test_a_rank_whose_peers_do_not_come_says_who_is_missing_and_what_to_do(
@@ -178,8 +178,8 @@ def test_a_rank_whose_peers_do_not_come_says_who_is_missing_and_what_to_do(
     _, error = process.communicate(timeout=100)
     line = error.splitlines()[-1]
     assert line.startswith("hvdtune.errors.RendezvousError: ")
-    assert sentence in line and f"srun says that this is rank {rank} of 2 ranks" in line
-    assert "if this process is alone, set HVDTUNE_STARTED_BY=none" in line
+    assert sentence in line and f"srun set rank {rank} of 2 by" in line
+    assert "To run this process alone, set HVDTUNE_STARTED_BY=none" in line
 
 
 @pytest.mark.slow  # waits for the start timeout
@@ -192,7 +192,7 @@ def test_another_key_leads_to_no_job(processes):
     assert "the rendezvous server" in errors[1]
     assert "a process on 127.0.0.1 connected with a different key" in errors[0]
     assert "has a different key than this process" in errors[1]
-    assert all("has to name the same key everywhere, and" in error for error in errors)
+    assert all("must name the same key on all ranks, and" in error for error in errors)
 
 
 @pytest.mark.slow  # imports torch in torchrun

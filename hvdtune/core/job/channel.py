@@ -1,6 +1,6 @@
-"""The channel between a job's launcher and its ranks: what the ranks report, what they are asked.
+"""The channel between a job's launcher and its ranks, for events of the ranks and requests to them.
 
-Events are values; the C++ core's dictionaries are turned into them here and nowhere else.
+The C++ core's events are dictionaries, which are turned into values here.
 """
 
 import threading
@@ -12,15 +12,16 @@ from typing import Any, Final
 import msgspec
 
 from hvdtune.core.config.knobs import Setting
+from hvdtune.core.job.route import endpoint
 from hvdtune.errors import HvdtuneError, RendezvousError
 
-# The version of a proposal that no rank heard of; no step is ever taken under it.
+# The version of a proposal that no rank received; no step is ever taken under it.
 NEVER_ADOPTED: Final = -2
 
 
 @dataclass(frozen=True)
 class RankAddress:
-    """Where one rank runs."""
+    """The host and process of one rank."""
 
     rank: int
     host: str
@@ -29,7 +30,7 @@ class RankAddress:
 
 @dataclass(frozen=True)
 class Formed:
-    """Every rank has called `init()`; `knobs` is the setting of version 0, empty if not told."""
+    """Every rank has called `init()`; `knobs` is the setting of version 0, {} if unknown."""
 
     ranks: tuple[RankAddress, ...]
     knobs: Setting = field(default_factory=dict)
@@ -89,7 +90,7 @@ class Declared:
 
 @dataclass(frozen=True)
 class Closed:
-    """Rank 0 hung up: the job is over. Nothing follows unless the ranks call `init()` again."""
+    """Rank 0 closed the connection: the job is over unless the ranks call `init()` again."""
 
 
 JobEvent = Formed | StepDone | Adopted | Rejected | Lost | Left | Declared | Closed
@@ -139,11 +140,9 @@ class JobChannel:
     def address(self) -> str:
         """`host:port` for HVDTUNE_RENDEZVOUS; `[host]:port` with an address of IPv6.
 
-        The interface of a link-local one is left out: ranks elsewhere have other interfaces, and
-        each takes its own.
+        A link-local address has no interface here: ranks elsewhere have other interfaces.
         """
-        host = self._bind_host.partition("%")[0]
-        return f"[{host}]:{self._server.port}" if ":" in host else f"{host}:{self._server.port}"
+        return endpoint(self._bind_host.partition("%")[0], self._server.port)
 
     def propose(self, setting: Setting) -> int:
         """Ask all ranks to adopt the setting; returns its version (1, 2, ...; 0 is the start's)."""
@@ -155,23 +154,23 @@ class JobChannel:
     def record(self, path: str, max_bytes: int = 0) -> None:
         """Ask all ranks to record from their next cycle on; returns at once.
 
-        A rank that records already keeps to its file, with all steps, until the end is asked for.
+        A rank that is recording continues its file, with all steps, until the recording is ended.
 
         Args:
-            path: of each rank's file, `%r` for the rank; "" ends what was asked for before.
-            max_bytes: of each rank's files together, the oldest records go; 0: no cap.
+            path: of each rank's file, `%r` for the rank; "" ends the recording.
+            max_bytes: of each rank's files together; the oldest records are dropped. 0: no cap.
         """
         self._server.record(path, max_bytes)
 
     def next_event(self, timeout_s: float) -> JobEvent | None:
-        """The oldest event not yet taken, None when none comes within the timeout."""
+        """Return the oldest event not yet taken, or None after the timeout."""
         event = self._server.next_event(timeout_s)
         return None if event is None else event_from_dict(event)
 
     def await_formed(self, timeout_s: float) -> None:
-        """Returns when every rank has been told to go, or after the timeout.
+        """Returns when every rank has joined, or after the timeout.
 
-        Raises RendezvousError when start-up has failed.
+        Raises RendezvousError if start-up has failed.
         """
         deadline_s = time.monotonic() + timeout_s
         while (left_s := deadline_s - time.monotonic()) > 0:
@@ -182,21 +181,21 @@ class JobChannel:
                     raise RendezvousError(message)
 
     def abort(self, why: str) -> None:
-        """Fails the start-up: ranks that wait for each other, or are still to come, raise `why`.
+        """Fails the start-up: the ranks, including those that join later, raise `why`.
 
-        For a launcher that sees a rank end before it has joined, or that will not come back when
-        the others form a job again. No effect on a formed job.
+        For a launcher that sees a rank end before it has joined, or that does not let a rank join
+        again. No effect on a formed job.
         """
         self._server.abort(why)
 
     def close(self) -> None:
-        """Hang up; the ranks keep running with the setting they have."""
+        """Close the connections; the ranks keep running with the setting they have."""
         self._server.close()
 
 
 def event_from_dict(event: Mapping[str, Any]) -> JobEvent:
-    """The typed form of one event of the C++ core."""
+    """Return the value of one event of the C++ core."""
     kind = _KINDS.get(event["type"])
     if kind is None:
-        raise HvdtuneError(f"the ranks sent an event of unknown type {event['type']!r}")
+        raise HvdtuneError(f"The ranks sent an event of unknown type {event['type']!r}")
     return msgspec.convert(event, kind)

@@ -1,66 +1,33 @@
-"""The file by which rank 0 tells the ranks of its job where it listens, and the job's key."""
+"""The file with rank 0's offer: its address, and the job's key."""
 
 from __future__ import annotations
 
 import contextlib
 import hashlib
-import json
 import os
 import re
 import secrets
-import socket
 import stat
 import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from hvdtune import own_files, parse
+from hvdtune import own_files
+from hvdtune.core.job.rendezvous import Offer, TakenError
 from hvdtune.errors import HvdtuneError, UsageError
 
 _MOST_BYTES: Final = 4096
 _NONCE_BYTES: Final = 16
-# Whoever has left a file listens, so it answers in a round trip.
-_CONNECT_S: Final = 2.0
-# No job takes so long to form; what is older is of one that was killed.
+# An older file is that of a killed job.
 _FORGOTTEN_S: Final = 7 * 24 * 3600.0
 
 
-@dataclass(frozen=True)
-class Offer:
-    """Where rank 0 listens. `nonce` tells two files of one name apart; `key` may be b""."""
-
-    address: str
-    key: bytes
-    nonce: str
-
-    def __repr__(self) -> str:
-        return f"Offer({self.address})"
-
-    def is_answered(self) -> bool:
-        """Whether somebody listens there, so that the job has not ended."""
-        with (
-            contextlib.suppress(OSError),
-            socket.create_connection(parse.endpoint(self.address), timeout=_CONNECT_S),
-        ):
-            return True
-        return False
-
-
-class OfferedError(Exception):
-    """Another process has left the file of this job, and listens where it says."""
-
-    def __init__(self, offer: Offer) -> None:
-        super().__init__(offer)
-        self.offer = offer
-
-
 class JobFile:
-    """The file of one job in a folder of the user's own that the hosts share.
+    """The file of one job in a folder that only the user can write to and that the hosts share.
 
     Args:
-        makes_folder: whether rank 0 makes the folder if it is not there.
+        makes_folder: whether rank 0 makes the folder if it is missing.
     """
 
     def __init__(self, folder: Path, job: str, *, makes_folder: bool = True) -> None:
@@ -71,12 +38,12 @@ class JobFile:
 
     @contextlib.contextmanager
     def offered(self, address: str, key: bytes) -> Iterator[None]:
-        """The file is there in the block, complete from its first moment, for this user only.
+        """Keep the file while the block runs. It is never incomplete; only this user can read it.
 
-        Raises UsageError where it cannot be written, OfferedError as it says.
+        Raises UsageError if it cannot be written, and TakenError.
         """
         nonce = secrets.token_hex(_NONCE_BYTES)
-        text = json.dumps({"address": address, "key": key.hex(), "nonce": nonce})
+        text = Offer(address, key, nonce).to_json()
         try:
             if self._makes_folder:
                 self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -84,28 +51,28 @@ class JobFile:
             self._forget_old_ones()
             self._add(text)
         except OSError as error:
-            raise self._not_left(error) from None
+            raise self._unwritable(error) from None
         try:
             yield
         finally:
-            # Not another one's that has taken the place since.
+            # Another process may have replaced the file.
             if (there := self.read()) is not None and there.nonce == nonce:
                 self.path.unlink(missing_ok=True)
 
     def require_folder(self) -> None:
-        """Raises UsageError for a folder that is a link or open to others, or that is not there
-        though nobody makes it."""
+        """Raises UsageError for a folder that is a link, is open to others, or is missing and not
+        made."""
         try:
             if self.has_folder or not self._makes_folder:
                 own_files.require_own(self._folder, advice="")
         except OSError as error:
-            raise self._not_left(error) from None
+            raise self._unwritable(error) from None
 
-    def _not_left(self, error: OSError) -> UsageError:
+    def _unwritable(self, error: OSError) -> UsageError:
         return UsageError(
-            f"rank 0 cannot leave a file for the other ranks in {self._folder}: "
-            f"{error.strerror or error}; set HVDTUNE_SHARED_FOLDER to a folder of your own that "
-            "the hosts share, or HVDTUNE_KEY to the same key everywhere"
+            f"Rank 0 cannot write a file for the other ranks in {self._folder}: "
+            f"{error.strerror or error}. Set HVDTUNE_SHARED_FOLDER to a folder of your own that "
+            "the hosts share, or HVDTUNE_KEY to the same key on all ranks"
         )
 
     def _add(self, text: str) -> None:
@@ -117,11 +84,13 @@ class JobFile:
             except FileExistsError:
                 there = self.read()
                 if there is not None and there.is_answered():
-                    raise OfferedError(there) from None
+                    raise TakenError(
+                        f"Another process of this job listens on {there.address} ({self.path})"
+                    ) from None
                 self._remove(there)
 
     def _remove(self, left: Offer | None) -> None:
-        """Removes the file unless it is another than `left` by now."""
+        """Remove the file unless its content is no longer `left`."""
         aside = self.path.with_name(f".{secrets.token_hex(_NONCE_BYTES)}.part")
         with contextlib.suppress(FileNotFoundError):
             self.path.rename(aside)
@@ -132,18 +101,18 @@ class JobFile:
 
     @property
     def has_folder(self) -> bool:
-        """Whether the folder is there."""
+        """Return whether the folder exists."""
         return self._folder.is_dir()
 
     def read(self) -> Offer | None:
-        """What rank 0 has left, None if nothing. Raises HvdtuneError for what others can know."""
+        """Return rank 0's offer, if any. Raises HvdtuneError if other users can read the file."""
         return _read(self.path)
 
     def refresh(self) -> None:
-        """Makes this host ask the file server again.
+        """Make this host ask the file server again.
 
-        A client of NFS remembers for up to a minute that a file is not there, unless it changes
-        the folder itself.
+        A client of NFS remembers for up to a minute that a file is missing, unless it changes the
+        folder itself.
         """
         with contextlib.suppress(OSError):
             probe = self._folder / f".{secrets.token_hex(_NONCE_BYTES)}.probe"
@@ -165,10 +134,11 @@ def _read(path: Path) -> Offer | None:
     with open(descriptor, "rb") as file:
         facts = os.fstat(file.fileno())
         if facts.st_uid != os.geteuid() or stat.S_IMODE(facts.st_mode) & 0o077:
-            raise HvdtuneError(f"{path} belongs to another user or can be read by one: remove it")
+            raise HvdtuneError(
+                f"{path} belongs to another user, or other users can read it. Remove it"
+            )
         text = file.read(_MOST_BYTES)
     try:
-        found = json.loads(text)
-        return Offer(str(found["address"]), bytes.fromhex(found["key"]), str(found["nonce"]))
+        return Offer.from_json(text)
     except (ValueError, KeyError, TypeError):
-        return None  # of another version, or damaged: not rank 0's of this job
+        return None  # of another version, or damaged

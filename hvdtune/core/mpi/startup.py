@@ -1,72 +1,39 @@
-"""Jobs that MPI has started: where `init()` learns from MPI who the ranks are.
+"""Start-up of jobs that MPI has started.
 
-MPI tells ranks and hosts and carries the job's key, once. From then on the ranks have connections
-of their own, as under `hvdtune run`: MPI has nothing that a thread could sleep on.
+MPI provides ranks and hosts, and carries the job's key once. After that the ranks have their own
+connections, as under `hvdtune run`: MPI has nothing that a thread could sleep on.
 """
 
 from __future__ import annotations
 
 import atexit
+import contextlib
 import dataclasses
-import itertools
 import json
-import os
 import sys
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Final, NoReturn
+from collections.abc import Callable, Sequence
+from typing import Any, Final, NoReturn, TypeVar
 
-from hvdtune import parse
 from hvdtune.core.config.environment import Config, cache_folder
 from hvdtune.core.config.groups import MpiLauncher
-from hvdtune.core.config.key_source import KEY_BYTES
-from hvdtune.core.job.route import address_for_peers
+from hvdtune.core.job import rendezvous, route
+from hvdtune.core.job.rendezvous import Board, Offer, Opening
 from hvdtune.core.mpi import mpi_library
-from hvdtune.errors import HvdtuneError, RendezvousError, UsageError
+from hvdtune.errors import UsageError
 from hvdtune.own_files import require_trusted
 from hvdtune.plural import counted
 
-if TYPE_CHECKING:
-    from typing_extensions import Self
-
-    from hvdtune.core.job.channel import JobChannel
-
+T = TypeVar("T")
 THREAD_LEVELS: Final = ("SINGLE", "FUNNELED", "SERIALIZED", "MULTIPLE")
 MULTIPLE: Final = 3
-_LOOPBACK: Final = "127.0.0.1"
 
 _library: Any = None  # _native.MpiLibrary, once this process has one: an MPI is never unloaded
-_generations = itertools.count()
+_jobs = 0  # greater than the generation of each job that this process has been in
 _may_finalize = True
 
 
-@dataclass(frozen=True)
-class Place:
-    """This process's place in a job that MPI forms.
-
-    `data` is the communicator that is to carry out collectives, None when hvdtune does. `channel`
-    is on rank 0 where the ranks find each other. A context manager: leaving it ends that.
-    """
-
-    config: Config
-    data: Any
-    channel: JobChannel | None
-
-    def await_formed(self) -> None:
-        """Returns when every rank has been told to go. Does nothing on other ranks than 0."""
-        if self.channel is not None:
-            self.channel.await_formed(self.config.timeouts.start_s)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self.channel is not None:
-            self.channel.close()
-
-
 def is_wanted(config: Config, comm: object) -> bool:
-    """Whether MPI is to form the job.
+    """Return whether MPI is to form the job.
 
     Raises UsageError when that was asked for and cannot be.
     """
@@ -92,22 +59,24 @@ def is_wanted(config: Config, comm: object) -> bool:
         return False
     if _choice(config.mpi.launcher) is not None or config.mpi.cpu_operations == "mpi":
         return True
-    # Without a plugin the ranks meet by what mpirun tells each of them; a program that is alone
-    # needs nobody to say so.
+    # Without a plugin the ranks meet by mpirun's variables. A single process needs no plugin.
     return config.rendezvous.meeting is None and config.mpi.launcher.size != 1
 
 
-def join(config: Config, comm: object) -> Place:
-    """Learns this process's place from MPI; all ranks of `comm` call it.
+def join(config: Config, comm: object, start: Callable[[Config, Any], T]) -> tuple[Config, T]:
+    """Join the job that MPI forms; all ranks of `comm` call it. See `rendezvous.meet`.
 
     Args:
         comm: None for all that mpirun started, an mpi4py communicator, or ranks of the world.
+        start: called with the configuration, and with the communicator that is to carry out
+            collectives; None if hvdtune does.
 
     Raises:
         UsageError: no plugin, no such communicator, too few threads for MPI to carry data, or a
-            launcher told of more processes than MPI knows.
+            launcher that reports more processes than MPI.
         RendezvousError: not every rank came within the start timeout.
     """
+    global _jobs
     library = _open(config)
     if config.mpi.launcher is not None and comm is None:
         _require_company(config.mpi.launcher, library.world_place()[1])
@@ -116,52 +85,47 @@ def join(config: Config, comm: object) -> Place:
             "HVDTUNE_CPU_OPERATIONS=mpi calls MPI from a thread of its own and needs "
             f"MPI_THREAD_MULTIPLE; MPI was initialised with MPI_THREAD_{THREAD_LEVELS[level]}"
         )
-    communicator = _communicator(library, comm, config.timeouts.start_s)
     timeout_s = config.timeouts.start_s
-    gathered = communicator.gather(json.dumps([communicator.node(), config.place.host]), timeout_s)
-    nodes, names = zip(*map(json.loads, gathered), strict=True)
+    communicator = _communicator(library, comm, timeout_s)
+    own = json.dumps([communicator.node(), config.place.host, _jobs])
+    gathered = communicator.gather(own, timeout_s)
+    nodes, names, jobs = zip(*map(json.loads, gathered), strict=True)
     hosts = host_names(nodes, names)
     rank = communicator.rank
+    generation = max(jobs)
+    _jobs = generation + 1
     address = config.rendezvous.own_address or _address(rank, nodes, names)
-    config = dataclasses.replace(
-        config,
-        place=dataclasses.replace(
-            config.place, rank=rank, size=communicator.size, host=hosts[rank]
-        ),
-        rendezvous=dataclasses.replace(config.rendezvous, own_address=address),
-    )
-    config, channel = _meet(config, communicator)
-    return Place(config, communicator if config.mpi.cpu_operations == "mpi" else None, channel)
+    place = dataclasses.replace(config.place, rank=rank, size=communicator.size, host=hosts[rank])
+    where = dataclasses.replace(config.rendezvous, own_address=address, generation=generation)
+    config = dataclasses.replace(config, place=place, rendezvous=where)
+    data = communicator if config.mpi.cpu_operations == "mpi" else None
+    board = _MpiBoard(communicator, address, timeout_s)
+    return rendezvous.meet(config, board, lambda met: start(met, data), generation)
 
 
-def _meet(config: Config, communicator: Any) -> tuple[Config, JobChannel | None]:
-    """Rank 0 opens the rendezvous and tells the others over MPI where it is, and the key."""
-    channel, word, error = None, b"", ""
-    if config.place.rank == 0:
-        from hvdtune.core.job.channel import JobChannel
+class _MpiBoard(Board):
+    """A broadcast from rank 0."""
 
-        key, generation = os.urandom(KEY_BYTES), next(_generations)
-        bind_host = config.rendezvous.own_address or _LOOPBACK
-        try:
-            channel = JobChannel(
-                key, config.place.size, bind_host, config.timeouts.start_s, generation
-            )
-            word = key + f"{generation} {channel.address}".encode()
-        except HvdtuneError as failure:
-            error = str(failure)
-    word = communicator.broadcast(word, 0, config.timeouts.start_s)
-    if not word:
-        raise RendezvousError(f"Rank 0 could not open a rendezvous: {error or 'see its error'}")
-    number, address = word[KEY_BYTES:].decode().split()
-    host, port = parse.endpoint(address)
-    rendezvous = dataclasses.replace(
-        config.rendezvous,
-        address=host,
-        port=port,
-        key=word[:KEY_BYTES],
-        generation=int(number),
-    )
-    return dataclasses.replace(config, rendezvous=rendezvous), channel
+    def __init__(self, communicator: Any, address: str, timeout_s: float) -> None:
+        self._communicator = communicator
+        self._address, self._timeout_s = address, timeout_s
+
+    def opening(self) -> Opening:
+        return Opening(self._address or route.LOOPBACK)
+
+    def posted(self, offer: Offer) -> contextlib.AbstractContextManager[object]:
+        self._broadcast(offer.to_json(), self._timeout_s)
+        return contextlib.nullcontext()
+
+    def withdraw(self, why: str) -> None:
+        self._broadcast(rendezvous.withdrawal(why), self._timeout_s)
+
+    def await_offer(self, timeout_s: float) -> Offer:
+        return Offer.from_json(self._broadcast("", timeout_s))
+
+    def _broadcast(self, text: str, timeout_s: float) -> bytes:
+        received: bytes = self._communicator.broadcast(text.encode(), 0, timeout_s)
+        return received
 
 
 def host_names(nodes: Sequence[int], names: Sequence[str]) -> list[str]:
@@ -182,7 +146,7 @@ def _address(rank: int, nodes: Sequence[int], names: Sequence[str]) -> str:
     others = [name for node, name in zip(nodes, names, strict=True) if node != nodes[rank]]
     if not others:
         return ""
-    return address_for_peers(others[0])
+    return route.address_for_peers(others[0])
 
 
 def _communicator(library: Any, comm: object, timeout_s: float) -> Any:
@@ -252,7 +216,7 @@ def _open(config: Config) -> Any:
 
 
 def _require_company(launcher: MpiLauncher, size: int) -> None:
-    """Raises UsageError where MPI has started alone in a process that was told of others."""
+    """Raises UsageError if MPI has one process, and the launcher reports more."""
     if size > 1 or (launcher.rank == 0 and launcher.size <= 1):
         return
     of = f" of {launcher.size}" if launcher.size else ""

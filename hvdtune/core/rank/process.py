@@ -32,13 +32,12 @@ if TYPE_CHECKING:
     from hvdtune.core.config.dialect import LauncherPlace
     from hvdtune.core.config.environment import Config
     from hvdtune.core.config.groups import GpuConfig
+    from hvdtune.core.config.meeting_point import MeetingPoint
+    from hvdtune.core.job.rendezvous import Board
     from hvdtune.core.job.worker import ElasticWorker
 
 Undo = Callable[[], None]
 Started = tuple["_native.Runtime", "StackSource | None"]
-# Takes the configuration and the function that starts the runtime; returns the final configuration
-# and that function's result: see hvdtune.core.job.meeting.join.
-Meet = Callable[["Config", Callable[["Config"], Started]], "tuple[Config, Started]"]
 
 # The generation of a job besides the one of the process. Its ranks get rank 0's address when rank 0
 # listens, so they do not retry, as those of a higher generation do.
@@ -151,14 +150,14 @@ class Process:
         config: Config | None,
         comm: object,
         check: Callable[[int], None],
-        meet: Meet | None = None,
+        board: Board | None = None,
     ) -> bool:
         """Joins a job; False where this process is in one. See `hvdtune.core.rank.runtime.init`.
 
         Args:
             check: raises an error to refuse a job of this size before it is formed, if the size is
                 known.
-            meet: brings the ranks together, instead of the environment's rendezvous.
+            board: by which the ranks meet, instead of the way that the environment sets.
         """
         with self.forming:
             if self.runtime is not None:
@@ -174,27 +173,15 @@ class Process:
 
             by_mpi = startup.is_wanted(config, comm)
             if by_mpi:
-                with startup.join(config, comm) as place:
-                    more = {"launched": False, "mpi": place.data}
-                    config = place.config
-                    runtime, self._stacks = _start(config, more)
-                    place.await_formed()
-            elif meet is None and config.rendezvous.worker >= 0:
+                config, (runtime, self._stacks) = startup.join(config, comm, _start_by_mpi)
+            elif board is None and config.rendezvous.worker >= 0:
                 config, (runtime, self._stacks) = self._join_elastic(config, check)
-            elif meet is not None or (
-                config.rendezvous.meeting is not None and not config.rendezvous.port
-            ):
-                point = config.rendezvous.meeting
+            else:
+                by_board = board is not None or config.rendezvous.port
+                point = None if by_board else config.rendezvous.meeting
                 check(config.place.size if point is None else point.place.size or 1)
                 config = _after(self._launched, config)
-                from hvdtune.core.job import meeting
-
-                config, (runtime, self._stacks) = (meet or meeting.join)(config, start_met)
-                self._launched += 1
-            else:
-                check(config.place.size)
-                config = _after(self._launched, config)
-                runtime, self._stacks = start_alone(config)
+                config, (runtime, self._stacks) = _meet(config, board, point)
                 self._launched += 1
             recording = config.recording
             self.place = runtime.topology() | {
@@ -278,6 +265,19 @@ class Process:
         self.runtime, self.place, self._stacks, self._was_forked = None, {}, None, True
         self.on_shutdown.clear()
         atexit.unregister(self.leave)
+
+
+def _meet(
+    config: Config, board: Board | None, point: MeetingPoint | None
+) -> tuple[Config, Started]:
+    """Start as a rank: by the board, at the meeting point, or else by the launcher's rendezvous."""
+    from hvdtune.core.job import meeting, rendezvous
+
+    if board is not None:
+        return rendezvous.meet(config, board, _start_met)
+    if point is not None:
+        return meeting.join(config, _start_met)
+    return config, _start(config, {})
 
 
 class Refusal:
@@ -393,14 +393,15 @@ def _tell_where_it_runs(config: Config) -> None:
             os.write(2, line.encode())
 
 
-def start_alone(config: Config) -> Started:
-    """Start as a rank of the job whose launcher `config` names, or as the only one of a job."""
-    return _start(config, {})
-
-
-def start_met(config: Config) -> Started:
+def _start_met(config: Config) -> Started:
     """Start as a rank of a job whose rendezvous rank 0 holds, while it forms only."""
-    return _start(config, _of_meeting())
+    from hvdtune.core.job import rendezvous
+
+    return _start(config, {"launched": False, "generation": rendezvous.GENERATION})
+
+
+def _start_by_mpi(config: Config, communicator: Any) -> Started:
+    return _start(config, {"launched": False, "mpi": communicator})
 
 
 def start_beside(config: Config) -> _native.Runtime:
@@ -413,12 +414,6 @@ def start_beside(config: Config) -> _native.Runtime:
     config = _with_gpu_on_host(config)
     more = {"launched": False, "generation": BESIDE} if config.place.size > 1 else {}
     return _started(config, more, None)
-
-
-def _of_meeting() -> dict[str, Any]:
-    from hvdtune.core.job import meeting
-
-    return {"launched": False, "generation": meeting.GENERATION}
 
 
 def _with_gpu_operations(config: Config, can_have_gpu_tensors: bool) -> Config:

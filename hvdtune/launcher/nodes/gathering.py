@@ -16,8 +16,9 @@ from hvdtune import __version__, parse
 from hvdtune.core.config.dialect import LauncherPlace
 from hvdtune.core.config.meeting_point import MeetingPoint
 from hvdtune.core.job import meeting, proof, route
-from hvdtune.core.job.job_file import OfferedError
-from hvdtune.errors import LaunchError
+from hvdtune.core.job.meeting import PointBoard
+from hvdtune.core.job.rendezvous import Board, Offer, Opening, TakenError
+from hvdtune.errors import HvdtuneError, LaunchError
 from hvdtune.launcher import frames
 from hvdtune.launcher.hosts import Host, first_spellings, is_local
 from hvdtune.launcher.nodes.admission import Admission
@@ -65,12 +66,13 @@ def gathered(
         LaunchError: a node does not connect within the timeout, has other options, or has the
             number of another node.
     """
-    how = meeting.opening(point, chosen, 0, PART)
+    board = meeting.board_of(point, chosen, 0, PART)
+    how = board.opening()
     own = point.place.host
     own = own if is_local(own) else socket.gethostname()
     itself = NodeFacts(__version__, proof.FIRST, own, slots, how.bind_host, how.port, dict(asked))
     with contextlib.ExitStack() as stack:
-        found = _meet(_Roll(point.place, itself, how.key, stack), how, timeout_s)
+        found = _meet(_Roll(point.place, itself, how.key, stack), board, how, timeout_s)
         key_fd = stack.enter_context(sealed_file("hvdtune-node-key", how.key))
         hosts = [Host(own, slots)]
         ways: dict[str, NodeWay] = {}
@@ -181,55 +183,49 @@ class _Roll:
                 control.send(frames.REFUSED, why.encode())
 
 
-def _meet(roll: _Roll, how: meeting.Opening, timeout_s: float) -> list[_Found]:
+def _meet(roll: _Roll, board: PointBoard, how: Opening, timeout_s: float) -> list[_Found]:
     """Return the other nodes, in the order of their numbers."""
     family = socket.AF_INET6 if ":" in how.bind_host else socket.AF_INET
     try:
         listener = _listener(how.bind_host, how.port, family)
     except LaunchError as taken:
-        refusal = _refusal_of_first((how.bind_host, how.port), how.key, roll.itself)
-        raise LaunchError(refusal or str(taken)) from None
-    port = listener.getsockname()[1]
+        raise LaunchError(_refusal_of_first(board, roll.itself) or str(taken)) from None
     came: queue.SimpleQueue[_Proved] = queue.SimpleQueue()
     admission = Admission(
         listener, how.key, proof.CONTROL, proof.FIRST, lambda *proved: came.put(proved)
     )
-    where = f"[{how.bind_host}]" if family == socket.AF_INET6 else how.bind_host
+    offer = Offer(route.endpoint(how.bind_host, listener.getsockname()[1]), how.key)
+    where = offer.address + (f", from {board.path}" if board.path else "")
     try:
-        with contextlib.closing(admission), how.offered(f"{where}:{port}"):
-            _await_nodes(roll, came, admission, timeout_s, f"{where}:{port}{_found_by(how)}")
+        with contextlib.closing(admission), board.posted(offer):
+            _await_nodes(roll, came, admission, timeout_s, where)
         while not came.empty():  # in the moment before the listener was closed
             roll.add(came.get())
-    except OfferedError as first:
-        key = how.key if how.is_key_known else first.offer.key
-        refusal = _refusal_of_first(parse.endpoint(first.offer.address), key, roll.itself)
-        raise LaunchError(
-            refusal or f"Another process of this job already listens on {first.offer.address}."
-        ) from None
+    except TakenError as first:
+        raise LaunchError(_refusal_of_first(board, roll.itself) or f"{first}.") from None
     except LaunchError as error:
         roll.refuse(str(error))
         raise
     return roll.found()
 
 
-def _refusal_of_first(address: tuple[str, int], key: bytes, itself: NodeFacts) -> str:
+def _refusal_of_first(board: Board, itself: NodeFacts) -> str:
     """Return the error of the first node if this process has the same number; "" without one."""
     try:
-        proved = proof.dial(address, key, proof.CONTROL, proof.FIRST, _TWIN_S)
-    except (OSError, LaunchError):
+        offer = board.await_offer(_TWIN_S)
+        proved = proof.dial(
+            parse.endpoint(offer.address), offer.key, proof.CONTROL, proof.FIRST, _TWIN_S
+        )
+    except (OSError, HvdtuneError):
         return ""
     with contextlib.closing(ControlConnection(*proved, dialed=True)) as control:
         try:
-            facts = msgspec.structs.replace(itself, asked=digests(key, itself.asked))
+            facts = msgspec.structs.replace(itself, asked=digests(offer.key, itself.asked))
             control.send(frames.HELLO, msgspec.msgpack.encode(facts))
             control.receive(frames.EXIT, _HELLO_S)
         except (OSError, LaunchError) as error:
             return f"The launcher on the first node: {error}"
     return ""
-
-
-def _found_by(how: meeting.Opening) -> str:
-    return f", from {how.file.path}" if how.file is not None else ""
 
 
 def _await_nodes(

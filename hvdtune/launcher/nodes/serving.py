@@ -53,8 +53,8 @@ def serve(
     # The launcher gets SIGTERM, too, and ends the ranks. A handler, because ranks would inherit
     # an ignored signal.
     signal.signal(signal.SIGTERM, lambda number, frame: None)
-    where, key = meeting.find_leader(point, chosen, 0, timeout_s, PART)
-    leader = parse.endpoint(where)
+    offer = meeting.board_of(point, chosen, 0, PART).await_offer(timeout_s)
+    leader, key = parse.endpoint(offer.address), offer.key
     address = chosen or (
         leader[0] if route.is_loopback(leader[0]) else route.address_for_peers(leader[0])
     )
