@@ -50,10 +50,10 @@ class OtherDevices:
         return self._names
 
     def group_of(self, device: str) -> ProcessGroup | None:
-        """The group for tensors there, None where no other backend was asked for.
+        """Return the group for tensors there; None if no other backend was requested.
 
         Raises:
-            UsageError: torch has no backend of this name, or it cannot be made so.
+            UsageError: torch has no backend of this name, or cannot make it.
         """
         name = self.names.get(device)
         if name is None:

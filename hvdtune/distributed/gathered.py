@@ -30,7 +30,7 @@ _COUNTS: Final = (
 
 
 def is_bitwise(kind: Any) -> bool:
-    """Whether it is one of torch's bitwise reductions."""
+    """Return whether it is one of torch's bitwise reductions."""
     return kind in _FOLDS
 
 
@@ -74,7 +74,7 @@ class SparseSum:
         ]
 
     def sum_of(self, operation: _native.Operation, first: int, size: int) -> torch.Tensor:
-        """The sum of what the ranks have contributed, in rank order.
+        """Return the sum of the ranks' contributions, in rank order.
 
         Args:
             first: where the three parts are among the tensors of the operation.

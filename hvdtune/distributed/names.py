@@ -1,10 +1,9 @@
 """Names of a group's operations: the core caches operations by name.
 
-An operation that repeats in every step is announced as a number if it has the same name again. So
-names repeat in the rhythm of the operations. The ranks must agree on the names without
-communication, also after they have disagreed about an operation. So names follow only from
-operations that lie LAG back, and the caller has waited for those: by then every rank has the same
-outcome of them.
+An operation that repeats in every step is announced as a number if its name repeats. So names
+repeat in the rhythm of the operations. The ranks must agree on the names without communication,
+also after they have disagreed about an operation. So names follow only from operations that lie LAG
+back, and the caller has waited for those: by then every rank has the same outcome of them.
 """
 
 from __future__ import annotations
@@ -12,22 +11,22 @@ from __future__ import annotations
 from collections.abc import Hashable
 from typing import Final
 
-# How many names a kind of operation has: the core's cache remembers as many.
+# Number of names per kind of operation, as in the core's cache.
 COUNT: Final = 1024
-# Names follow from operations so far back. As many of a group can be in flight.
+# Names follow from operations this far back, so this many of a group can be in flight.
 LAG: Final = 256
-# How often the rhythm is looked for.
+# Number of operations between two searches for the rhythm.
 _EVERY: Final = 64
-_SHORTEST: Final = 64  # how many operations must have repeated
+_SHORTEST: Final = 64  # minimum number of operations that must have repeated
 _LONGEST_PERIOD: Final = 512
 _HISTORY: Final = LAG + 3 * _LONGEST_PERIOD
 
 
 class OperationNames:
-    """Those of one group.
+    """The names of one group's operations.
 
-    A signal handler may raise between any two instructions of its methods: then each can be called
-    again with the same arguments.
+    A signal handler may raise between any two instructions of a method. The method can then be
+    called again with the same arguments.
 
     Thread rule: the caller's lock, except for `note_mismatch`.
     """
@@ -35,21 +34,21 @@ class OperationNames:
     def __init__(self) -> None:
         self._period = 0
         self._modulus = COUNT
-        # How many operations were before those that are remembered, and these.
+        # The number of forgotten operations, and those after them.
         self._history: tuple[int, list[Hashable]] = (0, [])
         self._mismatches: set[int] = set()
 
     @property
     def count(self) -> int:
-        """How many operations there were, which is the number of the next."""
+        """The number of operations so far, which is the number of the next."""
         dropped, past = self._history
         return dropped + len(past)
 
     def next(self) -> int:
-        """Returns the number in the name of the next operation; again the same until `add`.
+        """Return the number in the name of the next operation; the same one until `add`.
 
-        Of one name only one operation is in flight. Where operations repeat, a name comes again
-        after several periods, elsewhere after COUNT operations.
+        Only one operation of a name is in flight. A name repeats after several periods if the
+        operations repeat, else after COUNT operations.
 
         REQUIRES: the operation LAG before the next has ended, and those before it.
         """
@@ -59,7 +58,7 @@ class OperationNames:
         return count % self._modulus
 
     def add(self, what: Hashable) -> None:
-        """The next operation was submitted.
+        """Notes that the next operation was submitted.
 
         Args:
             what: equal on all ranks unless they disagree, and for operations that are alike.
@@ -67,9 +66,9 @@ class OperationNames:
         self._history[1].append(what)
 
     def note_mismatch(self, number: int) -> None:
-        """The ranks disagreed about this operation. On all of them it counts as like no other.
+        """Notes that the ranks disagreed about this operation. It then equals no other one.
 
-        To be called before it has ended; maybe again. Takes no lock.
+        Must be called before it has ended; may be called again. Takes no lock.
         """
         self._mismatches.add(number)
 
@@ -92,7 +91,7 @@ class OperationNames:
 
 
 def _repeats(past: list[Hashable], period: int, end: int) -> bool:
-    """Whether the operations before `end` did, for as many as are needed to be sure."""
+    """Return whether enough operations before `end` repeat with this period."""
     begin = end - max(2 * period, _SHORTEST)
     if begin < period or past[end - 1] != past[end - 1 - period]:
         return False

@@ -1,4 +1,4 @@
-"""Makes the backend known to torch. Loaded by every `import torch`, so it imports nothing else."""
+"""Registers the backend with torch. Loaded by every `import torch`, so it imports nothing else."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ NAME: Final = "hvdtune"
 
 
 def register() -> None:
-    """Registers the backend; again, or where torch was built without `distributed`, nothing.
+    """Registers the backend, once, if torch was built with `distributed`.
 
-    From then on `env://`, which is how groups meet by default, also finds the ranks of launchers
-    that do not set torch's variables.
+    From then on torch's default, `env://`, also finds the ranks of launchers that do not set
+    torch's variables.
     """
     from torch import distributed
 
@@ -25,7 +25,7 @@ def register() -> None:
 
 
 def _meet(usual: Callable[..., Iterator[Any]], url: str, **options: Any) -> Iterator[Any]:
-    """Torch's way to meet, `usual`, unless its variables are not there and a launcher's are."""
+    """Meet by a launcher's variables if torch's are missing, else in torch's way, `usual`."""
     from hvdtune.core.config import environment
     from hvdtune.distributed import rendezvous
 
@@ -44,5 +44,5 @@ def _create(options: Any, backend_options: object) -> Any:
     from hvdtune.errors import UsageError
 
     if backend_options is not None:
-        raise UsageError(f"the backend {NAME} has no pg_options; leave the argument out")
+        raise UsageError(f"The backend {NAME} has no pg_options. Omit the argument")
     return create(NAME, options)

@@ -149,7 +149,7 @@ class OperationSequence:
         return work
 
     def _request_of(self, slot: int, call: Collective) -> _native.Request:
-        """The request with this name, which is mostly the one of the last operation with it."""
+        """Return the request with this name, usually that of the last operation with it."""
         specs = [(memory.dtype, memory.elements) for memory in call.reads]
         form = (call.kind, specs, call.reduction, call.root, call.splits)
         known = self._requests[slot]
@@ -169,6 +169,6 @@ class OperationSequence:
 
 
 def _unended(reference: weakref.ref[Flight] | None) -> Flight | None:
-    """The flight, unless it is known to have ended. Does not ask the core: that runs callbacks."""
+    """Return the flight unless it is known to have ended. Asking the core would run callbacks."""
     flight = reference() if reference is not None else None
     return flight if flight is not None and flight.is_submitted and not flight.is_over else None

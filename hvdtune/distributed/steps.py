@@ -28,7 +28,7 @@ class StepMarker:
         ]
 
     def close(self) -> None:
-        """Marks no more. Again, nothing."""
+        """Ends the marking. Can be called again."""
         for hook in self._hooks:
             hook.remove()
 

@@ -1,4 +1,4 @@
-"""Tensors of torch as the core's requests have them: flat, contiguous, of a dtype it knows."""
+"""Tensors of torch as the core's requests need them: flat, contiguous, of a supported dtype."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _PARTS: Final = {
     torch.complex64: "float32",
     torch.complex128: "float64",
 }
-# What combines the real and the imaginary parts each for itself.
+# Reductions that combine the real and the imaginary parts separately.
 _OF_PARTS: Final = (ReduceOp.SUM, ReduceOp.AVG)
 _REDUCTIONS: Final = {
     ReduceOp.SUM: collectives.ReduceOp.SUM,
@@ -50,15 +50,15 @@ def reduction_of(kind: Any, factor: Any) -> Reduction:
 
 
 def kind_and_factor(op: Any) -> tuple[Any, Any]:
-    """The kind of a reduction, one of ReduceOp's constants, and the factor or tensor of one element
-    that PREMUL_SUM has."""
+    """Return the kind of a reduction, one of ReduceOp's constants, and the factor, or tensor of one
+    element, of PREMUL_SUM."""
     whole: Any = op if isinstance(op, ReduceOp) else ReduceOp(op)
     kind, factor = whole.__getstate__()
     return kind, factor
 
 
 def moved(tensor: torch.Tensor) -> Memory:
-    """A contiguous tensor whose elements are only moved."""
+    """Return the memory of a contiguous tensor whose elements are only moved."""
     name, count, size = DTYPES.get(tensor.dtype), tensor.numel(), tensor.nbytes
     if name is None:
         name, count = "uint8", size
@@ -66,12 +66,12 @@ def moved(tensor: torch.Tensor) -> Memory:
 
 
 def moved_per_element(dtype: torch.dtype) -> int:
-    """How many elements, as the core counts those of `moved`, there are for each of the tensor."""
+    """Return the number of elements of `moved` for each of the tensor."""
     return 1 if dtype in DTYPES else dtype.itemsize
 
 
 def reduced(tensor: torch.Tensor, kind: Any) -> Memory:
-    """A contiguous tensor whose elements are combined. Raises UsageError where they cannot be."""
+    """Return the memory of a contiguous tensor to reduce. Raises UsageError if it cannot be."""
     name = DTYPES.get(tensor.dtype)
     count, size = tensor.numel(), tensor.nbytes
     if name is not None:
@@ -83,12 +83,12 @@ def reduced(tensor: torch.Tensor, kind: Any) -> Memory:
 
 
 def is_ready(tensor: torch.Tensor) -> bool:
-    """Whether the core can use its memory as it is: `as_input` would return no copy of it."""
+    """Return whether the core can use its memory, so that `as_input` would not copy it."""
     return tensor.is_cpu and tensor.layout is torch.strided and _is_plain(tensor)
 
 
 def as_input(tensor: torch.Tensor) -> torch.Tensor:
-    """Its elements, contiguous. Raises UsageError unless it is dense and on the CPU."""
+    """Return its elements, contiguous. Raises UsageError unless it is dense and on the CPU."""
     require_cpu(tensor)
     if _is_plain(tensor):
         return tensor.detach()
@@ -96,7 +96,7 @@ def as_input(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def as_output(tensor: torch.Tensor) -> torch.Tensor:
-    """Itself where it is contiguous, else one to be copied to it. Raises as `as_input` does."""
+    """Return itself if it is contiguous, else one to copy to it. Raises as `as_input` does."""
     require_cpu(tensor)
     if _is_plain(tensor):
         return tensor.detach()
@@ -122,7 +122,7 @@ def require_same_memory(tensors: Sequence[torch.Tensor], memories: Sequence[Memo
     for tensor, memory in zip(tensors, memories, strict=True):
         if tensor.data_ptr() != memory.address:
             raise UsageError(
-                "a tensor was given other memory while it was in flight, so the result is not in it"
+                "A tensor was given other memory while it was in flight, so it lacks the result"
             )
 
 
@@ -131,6 +131,6 @@ def require_cpu(tensor: torch.Tensor) -> None:
     require_dense(tensor)
     if not tensor.is_cpu:
         raise UsageError(
-            f"the backend hvdtune takes tensors on the CPU, not on {tensor.device}: use "
+            f"The backend hvdtune takes tensors on the CPU, not on {tensor.device}. Use "
             "tensor.cpu()"
         )

@@ -1,4 +1,4 @@
-"""Titles of operations in the timeline, from what torch's wrappers send.
+"""Titles of operations in the timeline, for the tensors that torch's wrappers send.
 
 DistributedDataParallel sends its buckets in order, in every backward pass; its log lists the
 parameters of each. When it is made it sends the parameters and buffers of its module, before a
@@ -22,7 +22,7 @@ from torch.nn.parallel import DistributedDataParallel
 
 # DDP rebuilds its buckets in its second iteration, or never.
 _ARRANGED: Final = 3
-# What DDP sends in a function of a file.
+# Tensors that DDP sends in a function of a file.
 _OF_DDP: Final = {
     "_sync_module_states": ("distributed/utils.py", "first values of"),
     "_sync_buffers": ("parallel/distributed.py", "buffers of"),
@@ -43,10 +43,10 @@ class Bucket:
 def buckets_of(
     log: Mapping[str, Any], parameters: Sequence[tuple[str, int, int]]
 ) -> list[Bucket] | None:
-    """The buckets in the order in which they are sent; None while DDP may yet arrange them.
+    """Return the buckets in sending order; None while DDP may still rearrange them.
 
     Args:
-        log: what `_get_ddp_logging_data` of a DDP returns.
+        log: the result of a DDP's `_get_ddp_logging_data`.
         parameters: name, elements and bytes of each, in DDP's order.
     """
     if log.get("has_rebuilt_buckets"):
@@ -105,10 +105,10 @@ class _Replica:
         self.next = 0
 
     def look(self) -> None:
-        """Learns the buckets, unless DDP's log may be locked.
+        """Updates the buckets, unless DDP's log may be locked.
 
-        It is during a backward pass, also while that waits for what a hook of DDP has started. Such
-        a hook may have an optimizer step, on the thread of the pass or on any other.
+        It is locked during a backward pass, also while that waits for operations of a hook of DDP.
+        Such a hook may contain an optimizer step, on any thread.
         """
         ddp = self.ddp()
         is_outside = torch._C._current_graph_task_id() == -1
@@ -118,7 +118,7 @@ class _Replica:
 
 
 class Titles:
-    """Those of one group.
+    """The titles of one group's operations.
 
     Thread rule: any thread, with Python's lock; `of` is called in the order of the operations.
     """
@@ -131,17 +131,17 @@ class Titles:
         self._hook = modules.register_module_module_registration_hook(self._note)
 
     def close(self) -> None:
-        """Notes no more DDPs. Again, nothing."""
+        """Ends the noting of DDPs. Can be called again."""
         self._hook.remove()
 
     def look(self) -> None:
-        """To be called between steps."""
+        """Updates the buckets; called between steps."""
         self._replicas = [replica for replica in self._replicas if replica.ddp() is not None]
         for replica in self._replicas:
             replica.look()
 
     def of(self, kind: str, dtype: str, elements: int) -> str:
-        """As in `allreduce.bucket 0: fc.bias to conv.weight`; "" if unknown."""
+        """Return a title like `allreduce.bucket 0: fc.bias to conv.weight`; "" if unknown."""
         found = ""
         if kind == "allreduce":
             found = self._of_bucket(elements)
@@ -177,7 +177,7 @@ _OF_FSDP: Final = ("allgather", "reducescatter")
 
 
 def fsdp_module() -> str:
-    """The module whose parameters FSDP2 sends in a call further up this thread's stack, or ""."""
+    """Return the module that FSDP2 sends in a call further up this thread's stack, or ""."""
     for frame in _callers(sys._getframe(1)):
         code = frame.f_code
         if code.co_name in _FSDP_CALLERS and code.co_filename.endswith(_FSDP_FILE):
@@ -186,7 +186,7 @@ def fsdp_module() -> str:
 
 
 def _sent_by_ddp() -> str:
-    """What DDP broadcasts further up this thread's stack, or ""."""
+    """Return the content of DDP's broadcast further up this thread's stack, or ""."""
     for frame in _callers(sys._getframe(1)):
         file, what = _OF_DDP.get(frame.f_code.co_name, ("", ""))
         if file and frame.f_code.co_filename.endswith(file):

@@ -1,7 +1,7 @@
 """Python programs: scripts and modules of hvdtune, and the interpreter that runs them.
 
-The interpreter of ranks is this process's, unless the launcher is one of another environment:
-`hvdtune run --workbench-python` goes on as such a launcher, which has been told what it came from.
+The interpreter of ranks is this process's, unless the launcher has another environment:
+`hvdtune run --workbench-python` continues as such a launcher, and passes its own interpreter to it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from hvdtune.core.config.environment import training_python
 
-# The first entry is the working folder, or what stands for it; see `module_command`.
+# The first entry is the working folder, or ""; see `module_command`.
 _RUN: Final = (
     "import sys; sys.path[:1] == [''] and sys.path.pop(0); "
     "import runpy; sys.path.append(sys.argv.pop(1)); "
@@ -28,9 +28,13 @@ _RUN: Final = (
 
 @dataclass(frozen=True)
 class Interpreter:
-    """A Python: its program, the folder that holds its package hvdtune, and its version.
+    """A Python interpreter.
 
-    `frameworks` are the versions of those that are installed there, None where they are here.
+    Attributes:
+        executable: its program.
+        root: the folder that contains its package hvdtune.
+        version: of Python.
+        frameworks: versions of the frameworks installed there; None for this process's.
     """
 
     executable: str = sys.executable
@@ -39,33 +43,33 @@ class Interpreter:
     frameworks: Mapping[str, str] | None = None
 
     def note(self) -> str:
-        """What `of_ranks` understands in another interpreter."""
+        """Return the text that `of_ranks` reads in another interpreter."""
         return json.dumps(asdict(self))
 
 
 def of_ranks() -> Interpreter:
-    """The interpreter of ranks."""
+    """Return the interpreter of ranks."""
     note = training_python()
     return Interpreter(**json.loads(note)) if note else Interpreter()
 
 
 def process_group(number: int) -> dict[str, Any]:
-    """The argument of Popen that puts the child into this process group, 0: one of its own."""
+    """Return the argument of Popen for the child's process group; 0 for a new one."""
     if sys.version_info >= (3, 11):
         return {"process_group": number}
     return {"preexec_fn": partial(os.setpgid, 0, number)}
 
 
 def module_command(module: str, python: Interpreter | None = None) -> tuple[str, ...]:
-    """The argument vector that runs a module as `python -m` does, wherever hvdtune was found.
+    """Return the argument vector that runs a module as `python -m` does, for any folder of hvdtune.
 
-    Unlike with `-m`, nothing of the working folder is imported: a training's `select.py` or
+    Unlike with `-m`, no module is imported from the working folder: a training's `select.py` or
     `queue.py` is not the standard library's.
 
     Args:
-        python: whose module; None: this process's.
+        python: the interpreter that has the module; None for this process's.
     """
-    # A launcher of another environment does without the variables of the one that it serves.
+    # A launcher of another environment ignores the variables of the ranks' environment.
     flags = ("-E",) if python is None and sys.flags.ignore_environment else ()
     python = python or Interpreter()
     return (python.executable, *flags, "-c", _RUN, python.root, module)

@@ -1,10 +1,9 @@
-"""Signals that ask the launcher to stop, as one exception.
+"""Signals that stop the launcher, as one exception.
 
-Python raises it between any two instructions. In the middle of `Popen.poll` or `Event.wait` that
-leaves a lock taken for good, and ending the job then waits for it for ever. So while there are
-processes to end (`defer_signals`) a signal is only noted, and raised by `check_signals`, where
-nothing is half done. Where that does not come the third one ends this process as if nobody had
-handled it; its children see that.
+Python raises it between any two instructions. In the middle of `Popen.poll` or `Event.wait` this
+would leave a lock taken, and ending the job would never return. So while there are processes to end
+(`defer_signals`), a signal is only noted. `check_signals` raises it at a safe point. If none comes,
+the third signal has its default action: it ends this process, and its children notice that.
 """
 
 from __future__ import annotations
@@ -71,7 +70,7 @@ def defer_signals(owner: object) -> None:
 
 
 def resume_signals(owner: object) -> None:
-    """The owner has ended its processes. Raises Stopped for what was noted, if nobody else defers.
+    """Ends what the owner's `defer_signals` began; raises Stopped for a signal that was noted.
 
     May be called again.
     """
@@ -81,7 +80,7 @@ def resume_signals(owner: object) -> None:
 
 
 def check_signals() -> None:
-    """Raises Stopped if a signal has been noted. Where nothing is half done, before a wait."""
+    """Raises Stopped if a signal has been noted. Call it at a safe point, before a wait."""
     if _noted and threading.current_thread() is threading.main_thread():
         raise Stopped(_noted.pop(0))
 

@@ -1,4 +1,4 @@
-"""What started this process, where no variable names the job."""
+"""A name for the job, from the program that started this process, if no variable names it."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ import os
 from pathlib import Path
 from typing import Final
 
-# Hydra starts one of these on every host, and gives each the address of the one mpiexec.
+# Hydra starts one of these on every host, with the address of its mpiexec.
 _PROXY: Final = "hydra_pmi_proxy"
 _CONTROL_PORT: Final = b"--control-port"
 
 
 def starter_name(*, on_one_host: bool) -> str:
-    """A name that the processes of one start have in common, "" where nothing is known.
+    """Return a name that all processes of one start share, or "" if it is unknown.
 
-    Of Hydra's, that is where its mpiexec listens. Of others on one host, their parent.
+    For Hydra this is the address of its mpiexec; for other processes on one host, their parent.
     """
     ancestors = list(_ancestors())
     for pid in ancestors:
@@ -27,7 +27,7 @@ def starter_name(*, on_one_host: bool) -> str:
 
 
 def _ancestors() -> list[int]:
-    """The processes above this one, the nearest first, as far as this one may know them."""
+    """Return the ancestors of this process that it may see, the nearest first."""
     found: list[int] = []
     pid = os.getppid()
     while pid > 0 and pid not in found:
@@ -45,13 +45,13 @@ def _words(pid: int) -> list[bytes]:
 
 
 def _start_time(pid: int) -> str:
-    """In clock ticks since the host's start: a process of this number has it for itself."""
+    """Return its clock ticks since the host's start, which no other process of this number has."""
     fields = _stat(pid)
     return fields[19] if fields else ""
 
 
 def _stat(pid: int) -> list[str]:
-    """The fields of /proc/PID/stat from the state on, which is the third."""
+    """Return the fields of /proc/PID/stat from the third on."""
     try:
         text = Path(f"/proc/{pid}/stat").read_text()
     except OSError:

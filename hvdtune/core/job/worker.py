@@ -1,4 +1,4 @@
-"""A rank's side of an elastic job: asks the launcher for its place, again for each generation."""
+"""A rank's end of an elastic job: requests its place from the launcher for each generation."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# A launcher whose descriptors are used up for a moment is asked again.
+# A launcher may be out of descriptors for a moment.
 _ATTEMPTS: Final = 5
-# Between two accounts of what is trained
+# Minimum interval between two progress reports.
 _TELL_EVERY_S: Final = 0.1
 _HEADLINE_CHARS: Final = 300
 
@@ -50,15 +50,15 @@ class ElasticWorker:
 
     Attributes:
         has_state: whether it holds a state of the training that all ranks had.
-        commits: how often that was committed in this job.
-        all_commits: likewise, with the commits of the file that the training was resumed from.
-        samples: trained by all ranks up to that commit, as far as the script tells.
-        must_sync: whether the other ranks may hold another one.
-        place: the latest, None before the first.
+        commits: the number of commits of that state in this job.
+        all_commits: likewise, including those of the file that the training was resumed from.
+        samples: trained by all ranks up to that commit, if the script reports them.
+        must_sync: whether the other ranks may hold another state.
+        place: the latest; None before the first.
     """
 
     def __init__(self, config: Config) -> None:
-        """Raises RendezvousError when the launcher cannot be reached."""
+        """Raises RendezvousError if the launcher cannot be reached."""
         self.number = config.rendezvous.worker
         self.has_state = False
         self.commits = 0
@@ -73,13 +73,13 @@ class ElasticWorker:
         self._messages = _connect(config)
 
     def join(self, config: Config, start: Callable[[Config], T]) -> tuple[Config, T]:
-        """Waits for a place and takes it; when its generation cannot form, for the next one.
+        """Waits for a place and takes it. If its generation cannot form, waits for the next one.
 
-        The launcher ends the wait, at the latest when its --elastic-timeout is over.
+        The launcher ends the wait after its --elastic-timeout.
 
         Raises:
             RankRemovedError: this worker's host is no longer a part of the job.
-            RendezvousError: the launcher has ended.
+            RendezvousError: the launcher has exited.
         """
         while True:
             place = self._await_place()
@@ -98,47 +98,47 @@ class ElasticWorker:
             try:
                 return placed, start(placed)
             except RendezvousError:
-                self.must_sync = True  # with whoever is in the next one
+                self.must_sync = True  # with the ranks of the next one
 
     def note_failure(self, error: CollectiveError) -> None:
-        """The training goes back to its last commit; the launcher is told who was lost."""
+        """Notes that the training returns to its last commit, and the lost rank."""
         self.must_sync = True
         self._why = _headline(error)
         if isinstance(error, RankLostError) and error.rank >= 0:
             self._lost.add(error.rank)
 
     def note_raised(self, error: Exception) -> None:
-        """The training function ends with an error that is no failure of an operation."""
+        """Reports that the training function ends with an error other than of an operation."""
         self._send(Raised(self.number, _headline(error)))
 
     def note_state(self, commits: int, samples: int, all_commits: int) -> None:
-        """This worker's state is that of all ranks."""
+        """Notes that this worker's state is that of all ranks."""
         self.has_state, self.must_sync = True, False
         self.commits, self.all_commits = commits, all_commits
         self.samples, self._new_samples = samples, 0
         self._told_s = -math.inf
 
     def note_begin(self) -> None:
-        """All ranks have the state, and the training begins."""
+        """Reports that all ranks have the state, and the training begins."""
         self._send(Training(self.number, is_on=True))
         self._tell(is_commit=False)
 
     def note_samples(self, count: int) -> None:
-        """All ranks together have trained so many samples."""
+        """Adds samples that all ranks together have trained."""
         self._new_samples += count
 
     def note_commit(self) -> None:
-        """The state is kept, with all that was trained until here."""
+        """Notes a commit of the state, and may report it."""
         self.commits, self.all_commits = self.commits + 1, self.all_commits + 1
         self.samples, self._new_samples = self.samples + self._new_samples, 0
         now_s = time.monotonic()
-        # The first of a generation at once, the others not more often than anybody looks.
+        # The first of a generation is reported at once.
         if now_s - self._told_s >= _TELL_EVERY_S:
             self._told_s = now_s
             self._tell(is_commit=True)
 
     def note_end(self) -> None:
-        """The training function returns."""
+        """Reports that the training function returns."""
         self._tell(is_commit=True)
         self._send(Training(self.number, is_on=False))
 
@@ -149,12 +149,12 @@ class ElasticWorker:
             self._send(Progress(place.generation, *done, is_commit))
 
     def _send(self, message: Message) -> None:
-        # Without the launcher this process ends by itself.
+        # Without the launcher this process exits.
         with contextlib.suppress(OSError):
             self._messages.send(message)
 
     def take_update(self) -> Update | None:
-        """Whether the launcher has asked to end the generation at the next commit."""
+        """Return the launcher's request to end the generation at the next commit, if any."""
         found = None
         while (message := self._messages.take()) is not None:
             if isinstance(message, Update):
@@ -197,15 +197,14 @@ def _connect(config: Config) -> Messages:
 
 
 def _headline(error: Exception) -> str:
-    """What the launcher says of an error: one line, under the name that scripts have for it."""
+    """Return one line about an error for the launcher, with the error's name in scripts."""
     name = "HorovodInternalError" if type(error) is CollectiveError else type(error).__name__
     text = " ".join(str(error).split())
     return f"{name}: {text}"[:_HEADLINE_CHARS] if text else name
 
 
 def _own_address(launcher: str) -> str:
-    """Where this rank listens in a generation of several hosts, "" for loopback where they are all
-    one machine's."""
+    """Return this rank's address if the job may have several hosts, else "" for loopback."""
     return "" if is_loopback(launcher) else address_for_peers(launcher)
 
 

@@ -1,13 +1,13 @@
-"""What a worker of an elastic job and its launcher say to each other, over a proved connection.
+"""Messages between a worker of an elastic job and its launcher, over a proved connection.
 
     worker -> launcher   Arrival     it has called `init` and waits for its place
-                         Progress    what rank 0 has trained
+                         Progress    the training progress, from rank 0
                          Training    it is in a training function, or has returned from it
                          Raised      its training function ends with an error of the script
     launcher -> worker   Placement   its place in a generation that forms
-                         Removed     it is not needed any more
+                         Removed     it is no longer needed
                          Update      the generation is to end at the next commit
-                         Probe       nothing: whether its host still takes what is sent
+                         Probe       no content: a test whether its host still receives data
 
 Each is msgpack in one authenticated record (`hvdtune.core.job.records`).
 """
@@ -30,10 +30,16 @@ _CUT: Final = (errno.ETIMEDOUT, errno.EHOSTUNREACH, errno.ENETUNREACH)
 
 
 class Arrival(msgspec.Struct, frozen=True, tag="arrival"):
-    """A worker waits in `init`. `generation` is the one that it was in, -1 for none; it holds a
-    state of the training (`has_state`) after so many `commits`, which the others may not have
-    (`must_sync`). Its runtime has given up the `lost` ranks of that generation. `why` is the error
-    that its training function raised, "" for none."""
+    """A worker waits in `init`.
+
+    Attributes:
+        generation: the last one that it was in, or -1.
+        has_state: it holds a state of the training.
+        commits: the number of commits in that state.
+        must_sync: the others may not have that state.
+        lost: ranks of that generation that its runtime has given up.
+        why: the error that its training function raised, or "".
+    """
 
     worker: int
     generation: int
@@ -45,9 +51,14 @@ class Arrival(msgspec.Struct, frozen=True, tag="arrival"):
 
 
 class Progress(msgspec.Struct, frozen=True, tag="progress"):
-    """Rank 0 has committed (`is_commit`), or has sent its state to all ranks of a generation. So
-    many `samples` and `commits` are trained and committed in this job; 0 samples where the script
-    tells none. `all_commits` are those of the training, with those that it was resumed from."""
+    """Rank 0 has committed, or has sent its state to all ranks of a generation.
+
+    Attributes:
+        samples: trained in this job; 0 if the script does not report them.
+        commits: in this job.
+        all_commits: of the training, including those of the jobs that it was resumed from.
+        is_commit: rank 0 has committed.
+    """
 
     generation: int
     samples: int
@@ -64,15 +75,19 @@ class Training(msgspec.Struct, frozen=True, tag="training"):
 
 
 class Raised(msgspec.Struct, frozen=True, tag="raised"):
-    """The worker's training function ends with the error `why`, which is no other rank's doing."""
+    """The worker's training function ends with the error `why`, not because of another rank."""
 
     worker: int
     why: str
 
 
 class Placement(msgspec.Struct, frozen=True, tag="placement"):
-    """A rank of a generation, whose ranks meet at `rendezvous` (host:port). `must_sync`: rank 0
-    is to send its state to the others."""
+    """A rank of a generation.
+
+    Attributes:
+        rendezvous: `host:port` at which its ranks meet.
+        must_sync: rank 0 is to send its state to the others.
+    """
 
     generation: int
     rank: int
@@ -86,24 +101,24 @@ class Removed(msgspec.Struct, frozen=True, tag="removed"):
 
 
 class Update(msgspec.Struct, frozen=True, tag="update"):
-    """The hosts have changed; `added`: there are newcomers."""
+    """The hosts have changed; `added` if there are new ones."""
 
     added: bool
 
 
 class Probe(msgspec.Struct, frozen=True, tag="probe"):
-    """The other ranks have lost the worker. Its host's system takes the message, if it can be
-    reached; the worker itself has nothing to do."""
+    """The other ranks have lost the worker. Its host's system receives the message, if it can be
+    reached; the worker ignores it."""
 
 
 Message = Arrival | Progress | Training | Raised | Placement | Removed | Update | Probe
 
 
 class Messages:
-    """One end of a connection. Sending and receiving may be two threads' business.
+    """One end of a connection. One thread may send while another receives.
 
     Attributes:
-        is_cut: whether it has ended as the other host could not be reached any more.
+        is_cut: whether it has ended because the other host became unreachable.
     """
 
     def __init__(self, connection: socket.socket, session: bytes, *, dialed: bool) -> None:
@@ -118,18 +133,20 @@ class Messages:
         return self._connection.fileno()
 
     def send(self, message: Message) -> None:
-        """Raises OSError when the other end has hung up."""
+        """Raises OSError if the other end has closed the connection."""
         self._connection.sendall(self._sent.pack(msgspec.msgpack.encode(message)))
 
     def receive(self) -> Message:
-        """The next message, however long it takes. Raises RendezvousError when the other end hangs
-        up, or what comes is not its."""
+        """Wait for the next message and return it.
+
+        Raises RendezvousError if the other end closes the connection, or the message is not its.
+        """
         while (message := self._next()) is None:
             self._read()
         return message
 
     def take(self) -> Message | None:
-        """The next message that has come, None for none. Raises as `receive` does."""
+        """Return the next message if it has arrived. Raises as `receive` does."""
         while (message := self._next()) is None:
             if not select.select([self._connection], [], [], 0)[0]:
                 return None
@@ -137,14 +154,15 @@ class Messages:
         return message
 
     def limit_silence(self, limit_s: float) -> None:
-        """Lets the connection end when the other host's system has not taken what was sent for so
-        long. Raises OSError once it has ended.
+        """End the connection if the other host's system does not receive sent data for `limit_s`.
+
+        Raises OSError if it has ended.
         """
         limit_ms = round(limit_s * 1000)
         self._connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, limit_ms)
 
     def close(self) -> None:
-        """Hangs up; a thread in `receive` raises."""
+        """Close the connection; a thread in `receive` raises."""
         with contextlib.suppress(OSError):
             self._connection.shutdown(socket.SHUT_RDWR)
         self._connection.close()
