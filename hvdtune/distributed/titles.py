@@ -11,7 +11,7 @@ from __future__ import annotations
 import sys
 import threading
 import weakref
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any, Final
@@ -22,13 +22,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 # DDP rebuilds its buckets in its second iteration, or never.
 _ARRANGED: Final = 3
-# Tensors that DDP sends in a function of a file.
-_OF_DDP: Final = {
+# Functions that send tensors: their files, and the content; "" for parameters of an FSDP2 module.
+_SENDERS: Final = {
     "_sync_module_states": ("distributed/utils.py", "first values of"),
     "_sync_buffers": ("parallel/distributed.py", "buffers of"),
+    "unshard": ("_fsdp_param_group.py", ""),
+    "post_backward": ("_fsdp_param_group.py", ""),
 }
-_FSDP_FILE: Final = "_fsdp_param_group.py"
-_FSDP_CALLERS: Final = ("unshard", "post_backward")
+_OF_FSDP: Final = ("allgather", "reducescatter")
 _MOST_FRAMES: Final = 24
 
 
@@ -145,10 +146,8 @@ class Titles:
         found = ""
         if kind == "allreduce":
             found = self._of_bucket(elements)
-        elif kind in _OF_FSDP and self._is_recording():
-            found = fsdp_module()
-        elif kind == "broadcast" and self._replicas and self._is_recording():
-            found = f"{what} {dtype}" if (what := _sent_by_ddp()) else ""
+        elif kind in _OF_FSDP or (kind == "broadcast" and self._replicas):
+            found = _of_sender(dtype) if self._is_recording() else ""
         return f"{kind}.{found}" if found else ""
 
     def _of_bucket(self, elements: int) -> str:
@@ -173,30 +172,15 @@ class Titles:
             self._replicas.append(_Replica(owner, module))
 
 
-_OF_FSDP: Final = ("allgather", "reducescatter")
-
-
-def fsdp_module() -> str:
-    """Return the module that FSDP2 sends in a call further up this thread's stack, or ""."""
-    for frame in _callers(sys._getframe(1)):
-        code = frame.f_code
-        if code.co_name in _FSDP_CALLERS and code.co_filename.endswith(_FSDP_FILE):
-            return getattr(frame.f_locals["self"], "_module_fqn", None) or "the outermost module"
-    return ""
-
-
-def _sent_by_ddp() -> str:
-    """Return the content of DDP's broadcast further up this thread's stack, or ""."""
-    for frame in _callers(sys._getframe(1)):
-        file, what = _OF_DDP.get(frame.f_code.co_name, ("", ""))
-        if file and frame.f_code.co_filename.endswith(file):
-            return what
-    return ""
-
-
-def _callers(frame: FrameType | None) -> Iterator[FrameType]:
+def _of_sender(dtype: str) -> str:
+    """Return a title by the function further up this thread's stack that sends tensors, or ""."""
+    frame: FrameType | None = sys._getframe(1)
     for _ in range(_MOST_FRAMES):
         if frame is None:
-            return
-        yield frame
+            break
+        file, what = _SENDERS.get(frame.f_code.co_name, (None, ""))
+        if file and frame.f_code.co_filename.endswith(file):
+            module = getattr(frame.f_locals.get("self"), "_module_fqn", None)
+            return f"{what} {dtype}" if what else module or "the outermost module"
         frame = frame.f_back
+    return ""
