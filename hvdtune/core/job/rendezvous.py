@@ -149,7 +149,7 @@ def meet(
 
 def follow(config: Config, board: Board, start: Start[T]) -> tuple[Config, T]:
     """Join a job that another process leads; see `meet`."""
-    config = _met_at(config, board.await_offer(config.timeouts.start_s))
+    config = met_at(config, board.await_offer(config.timeouts.start_s))
     return config, start(config)
 
 
@@ -165,7 +165,7 @@ def _lead(config: Config, board: Board, start: Start[T], generation: int) -> tup
     with contextlib.closing(channel), _aborted_if(board.is_hopeless, channel):
         offer = Offer(channel.address, opening.key)
         with board.posted(offer):
-            config = _met_at(config, offer)
+            config = met_at(config, offer)
             started = start(config)
             channel.await_formed(wait_s)
     return config, started
@@ -182,8 +182,8 @@ def _listen(opening: Opening, size: int, wait_s: float, generation: int) -> JobC
         raise
 
 
-def _met_at(config: Config, offer: Offer) -> Config:
-    """Return the configuration of a rank that has this offer."""
+def met_at(config: Config, offer: Offer) -> Config:
+    """Return the configuration of a rank that has this offer, with its own address."""
     host, port = parse.endpoint(offer.address)
     address = config.rendezvous.own_address
     if not address and not route.is_loopback(host):

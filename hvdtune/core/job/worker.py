@@ -9,9 +9,8 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final, TypeVar
 
-from hvdtune import parse
 from hvdtune.core.job import proof
-from hvdtune.core.job.route import address_for_peers, is_loopback
+from hvdtune.core.job.rendezvous import Offer, met_at
 from hvdtune.core.job.worker_messages import (
     Arrival,
     Message,
@@ -83,18 +82,12 @@ class ElasticWorker:
         """
         while True:
             place = self._await_place()
-            host, port = parse.endpoint(place.rendezvous)
             placed = dataclasses.replace(
                 config,
                 place=dataclasses.replace(config.place, rank=place.rank, size=place.size),
-                rendezvous=dataclasses.replace(
-                    config.rendezvous,
-                    address=host,
-                    port=port,
-                    own_address=config.rendezvous.own_address or _own_address(host),
-                    generation=place.generation,
-                ),
+                rendezvous=dataclasses.replace(config.rendezvous, generation=place.generation),
             )
+            placed = met_at(placed, Offer(place.rendezvous, config.rendezvous.key))
             try:
                 return placed, start(placed)
             except RendezvousError:
@@ -201,11 +194,6 @@ def _headline(error: Exception) -> str:
     name = "HorovodInternalError" if type(error) is CollectiveError else type(error).__name__
     text = " ".join(str(error).split())
     return f"{name}: {text}"[:_HEADLINE_CHARS] if text else name
-
-
-def _own_address(launcher: str) -> str:
-    """Return this rank's address if the job may have several hosts, else "" for loopback."""
-    return "" if is_loopback(launcher) else address_for_peers(launcher)
 
 
 def _unreachable(config: Config, error: Exception) -> RendezvousError:
