@@ -95,11 +95,12 @@ def _join_other(
     try:
         return rendezvous.follow(hasty, board, start)
     except RendezvousError as error:
-        raise _explained(taken, error, *board.if_taken, board.source, _ALONE) from None
+        raise _explained(taken, error, board.if_taken, board.source, _ALONE) from None
 
 
 def _explained(*sentences: object) -> RendezvousError:
-    return RendezvousError(". ".join(str(each).rstrip(".") for each in sentences) + ".")
+    texts = [str(each).rstrip(".") for each in sentences]
+    return RendezvousError(". ".join(filter(None, texts)) + ".")
 
 
 def require_meetable(point: MeetingPoint) -> None:
@@ -131,7 +132,7 @@ class PointBoard(Board):
     """
 
     path: Path | None = None
-    if_taken: tuple[str, ...] = ()
+    if_taken: str = ""
 
     def __init__(self, point: MeetingPoint, chosen: str, count: int, part: str) -> None:
         """See `board_of`."""
@@ -180,7 +181,7 @@ class _PortBoard(PointBoard):
 
     if_taken = (
         "Unless another rank 0 of this job has that port, set HVDTUNE_RENDEZVOUS_PORT, the same on "
-        "all ranks, to a free port",
+        "all ranks, to a free port"
     )
 
     @property

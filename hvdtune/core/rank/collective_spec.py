@@ -51,17 +51,16 @@ class CollectiveSpec:
 
     Attributes:
         name: the name of its function.
-        start: called with an adapter, tensors, `how`, name and process set, and whether the tensors
-            are a group; returns a handle, whose result is a list for a group.
+        function: starts it; has the parameter `tensors` if it has groups, else `tensor`.
         gradient: the rule of its gradient.
         how: its further argument: a "reduction", the "root_rank", the "splits", or "" for none.
         has_groups: whether there are functions that take a list of tensors.
-        in_place: whether there are functions that work in place; `start` then has that keyword.
+        in_place: whether there are functions that work in place.
         keeps_shape: whether outputs have the shape of the inputs.
     """
 
     name: str
-    start: Callable[..., int]
+    function: Callable[..., int]
     gradient: GradientRule
     how: str = ""
     has_groups: bool = False
@@ -74,67 +73,35 @@ class CollectiveSpec:
         stems = [self.name, f"grouped_{self.name}"] if self.has_groups else [self.name]
         return [stem + suffix for stem in stems for suffix in known]
 
-
-def _start_allreduce(
-    adapter: Any,
-    tensors: Any,
-    how: Reduction,
-    name: str | None,
-    process_set: Any,
-    grouped: bool = False,
-    *,
-    in_place: bool = False,
-) -> int:
-    outputs = tensors if in_place else None
-    return collectives.allreduce_async(
-        adapter, tensors, outputs, name, how, process_set, grouped=grouped
-    )
-
-
-def _start_allgather(
-    adapter: Any, tensors: Any, how: None, name: str | None, process_set: Any, grouped: bool = False
-) -> int:
-    return collectives.allgather_async(adapter, tensors, name, process_set, grouped=grouped)
-
-
-def _start_broadcast(
-    adapter: Any,
-    tensors: Any,
-    how: int,
-    name: str | None,
-    process_set: Any,
-    grouped: bool = False,
-    *,
-    in_place: bool = False,
-) -> int:
-    (tensor,) = tensors
-    output = tensor if in_place else None
-    return collectives.broadcast_async(adapter, tensor, output, how, name, process_set)
-
-
-def _start_alltoall(
-    adapter: Any, tensors: Any, how: Any, name: str | None, process_set: Any, grouped: bool = False
-) -> int:
-    (tensor,) = tensors
-    return collectives.alltoall_async(adapter, tensor, how, name, process_set)
-
-
-def _start_reducescatter(
-    adapter: Any,
-    tensors: Any,
-    how: Reduction,
-    name: str | None,
-    process_set: Any,
-    grouped: bool = False,
-) -> int:
-    return collectives.reducescatter_async(
-        adapter, tensors, name, how, process_set, grouped=grouped
-    )
+    def start(
+        self,
+        adapter: Any,
+        tensors: Any,
+        how: Any,
+        name: str | None,
+        process_set: Any,
+        grouped: bool = False,
+        *,
+        in_place: bool = False,
+    ) -> int:
+        """Start it on a list of tensors. Returns a handle, whose result is a list for a group."""
+        given = {"name": name, "process_set": process_set}
+        if self.has_groups:
+            given |= {"tensors": tensors, "grouped": grouped}
+            outputs = {"outputs": tensors if in_place else None}
+        else:
+            (given["tensor"],) = tensors
+            outputs = {"output": given["tensor"] if in_place else None}
+        if self.how:
+            given[self.how] = how
+        if self.in_place:
+            given |= outputs
+        return self.function(adapter, **given)
 
 
 ALLREDUCE: Final = CollectiveSpec(
     "allreduce",
-    _start_allreduce,
+    collectives.allreduce_async,
     GradientRule.SAME,
     "reduction",
     has_groups=True,
@@ -142,19 +109,25 @@ ALLREDUCE: Final = CollectiveSpec(
     keeps_shape=True,
 )
 ALLGATHER: Final = CollectiveSpec(
-    "allgather", _start_allgather, GradientRule.OWN_ROWS_OF_MEAN, has_groups=True
+    "allgather", collectives.allgather_async, GradientRule.OWN_ROWS_OF_MEAN, has_groups=True
 )
 BROADCAST: Final = CollectiveSpec(
     "broadcast",
-    _start_broadcast,
+    collectives.broadcast_async,
     GradientRule.MEAN_ON_ROOT,
     "root_rank",
     in_place=True,
     keeps_shape=True,
 )
-ALLTOALL: Final = CollectiveSpec("alltoall", _start_alltoall, GradientRule.SENT_BACK, "splits")
+ALLTOALL: Final = CollectiveSpec(
+    "alltoall", collectives.alltoall_async, GradientRule.SENT_BACK, "splits"
+)
 REDUCESCATTER: Final = CollectiveSpec(
-    "reducescatter", _start_reducescatter, GradientRule.GATHERED, "reduction", has_groups=True
+    "reducescatter",
+    collectives.reducescatter_async,
+    GradientRule.GATHERED,
+    "reduction",
+    has_groups=True,
 )
 COLLECTIVES: Final = (ALLREDUCE, ALLGATHER, BROADCAST, ALLTOALL, REDUCESCATTER)
 

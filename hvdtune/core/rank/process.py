@@ -157,7 +157,7 @@ class Process:
         Args:
             check: raises an error to refuse a job of this size before it is formed, if the size is
                 known.
-            board: by which the ranks meet, instead of the way that the environment sets.
+            board: the way in which the ranks meet, instead of the environment's.
         """
         with self.forming:
             if self.runtime is not None:
