@@ -19,7 +19,7 @@ from hvdtune.horovod.vocabulary import KNOBS, Idle, Sets
 from hvdtune.launcher.jobs import plan_job, rank_options, require_usable_cores
 from hvdtune.launcher.mpirun import MpiJob
 from hvdtune.launcher.plan import build_command, plan_slots, starts_its_own_ranks
-from hvdtune.launcher.run import JobOptions
+from hvdtune.launcher.ranks import JobOptions
 from hvdtune.workflows.requests import (
     ComparisonRequest,
     ElasticRequest,

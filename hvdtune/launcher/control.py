@@ -90,7 +90,7 @@ class _Recordable(Protocol):
 
 
 class ControlTarget(Protocol):
-    """What callers reach: `launch.run.Job` and what is like it."""
+    """What callers reach: `launcher.ranks.Ranks` and what is like it."""
 
     @property
     def state(self) -> JobState: ...

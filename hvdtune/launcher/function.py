@@ -21,12 +21,13 @@ from hvdtune.launcher.call import (
 )
 from hvdtune.launcher.elastic.function import CallLimits, naming_arguments, run_elastic
 from hvdtune.launcher.hosts import Host, parse_hosts, read_hostfile, this_host
+from hvdtune.launcher.job import Job
 from hvdtune.launcher.jobs import check_variables, rank_options, reached
 from hvdtune.launcher.mpirun import MpiJob, mpi_files, mpi_start, run_mpirun
 from hvdtune.launcher.output import Writer
 from hvdtune.launcher.plan import Slot, plan_slots
 from hvdtune.launcher.rank_files import rank_files
-from hvdtune.launcher.run import Job, JobOptions, JobPlan
+from hvdtune.launcher.ranks import JobOptions, JobPlan, start_ranks
 from hvdtune.launcher.spawn import sealed_file
 from hvdtune.streams import open_missing_streams
 
@@ -142,14 +143,13 @@ def _run_fixed(call: FunctionCall, places: tuple[Slot, ...], *, is_verbose: bool
     with contextlib.ExitStack() as files:
         function = files.enter_context(sealed_file("hvdtune-function", call.content))
         results = [files.enter_context(result_file()) for _ in places]
-        descriptors = (function, *results)
-        command = (*call.command, *map(str, descriptors))
-        plan = reached(JobPlan(command, places, call.title, descriptors), *call.login)
+        plan = JobPlan(call.command, places, call.title, lambda rank: (function, results[rank]))
+        plan = reached(plan, *call.login)
         writers: list[Writer] = [write_here]
         if call.folder is not None:
             writers.append(files.enter_context(rank_files(call.folder, len(places))))
         options = _options(call, places)
-        with interruptible(), Job.start(plan, {}, options, writers=writers) as job:
+        with interruptible(), start_ranks(plan, {}, options, writers=writers) as job:
             if is_verbose:
                 _tell_ranks(job, places)
             report = job.wait()

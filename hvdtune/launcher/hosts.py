@@ -95,6 +95,12 @@ def remote_hosts(names: Iterable[str]) -> tuple[str, ...]:
     return tuple(name for name in first_spellings(names).values() if not is_local(name))
 
 
+def free_port(address: str) -> int:
+    """Return a port on which nothing listens at the moment."""
+    with socket.create_server((address, 0)) as server:
+        return int(server.getsockname()[1])
+
+
 def first_spellings(names: Iterable[str]) -> dict[str, str]:
     """Return the first spelling of each name by the name in lower case.
 

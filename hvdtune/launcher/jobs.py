@@ -11,7 +11,7 @@ from hvdtune.core.rank.affinity import require_usable
 from hvdtune.errors import UsageError
 from hvdtune.launcher.hosts import Host, address_for, checked_ssh_args, is_local, remote_hosts
 from hvdtune.launcher.plan import Slot, build_command, plan_slots
-from hvdtune.launcher.run import JobOptions, JobPlan
+from hvdtune.launcher.ranks import JobOptions, JobPlan
 
 
 def plan_job(

@@ -11,7 +11,7 @@ from typing import Final
 from hvdtune.core.config.knobs import default_setting
 from hvdtune.core.job.child_command import module_command, of_ranks
 from hvdtune.errors import LaunchError
-from hvdtune.launcher.run import Job, JobOptions, JobPlan
+from hvdtune.launcher.ranks import JobOptions, JobPlan, start_ranks
 
 _SMALL_ELEMENTS: Final = 1
 _LARGE_ELEMENTS: Final = 1 << 20
@@ -25,8 +25,8 @@ def probe_link(plan: JobPlan, options: JobOptions) -> dict[str, float]:
     several is taken: what disturbs only slows. Raises LaunchError when the job fails.
     """
     command = module_command("hvdtune.launcher.link_probe", of_ranks())
-    probe = replace(plan, command=command, title="the link probe", descriptors=())
-    with Job.start(probe, default_setting(), replace(options, timeline="")) as job:
+    probe = replace(plan, command=command, title="the link probe")
+    with start_ranks(probe, default_setting(), replace(options, timeline="")) as job:
         report = job.wait()
     answers = [line for line in job.tail(0) if line.startswith("{")]
     if report.returncode or not answers:

@@ -1,9 +1,8 @@
-"""Launches that are measured: what the tuner asks of a job or of any other command."""
+"""Launches that are measured: the view of the tuner on a job."""
 
 from __future__ import annotations
 
 import re
-import time
 from collections import deque
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,8 +10,7 @@ from typing import Final
 
 from hvdtune.core.job.channel import Formed, StepDone
 from hvdtune.errors import UsageError
-from hvdtune.launcher.command import Command
-from hvdtune.launcher.run import ExitReport, Job
+from hvdtune.launcher.job import ExitReport, Job
 from hvdtune.launcher.step_clock import StepClock
 
 _PREFIX: Final = re.compile(rb"\[(\d+)\]<std(?:out|err)>:")
@@ -95,104 +93,71 @@ class MetricLines:
         return [self._steps.popleft() for _ in range(len(self._steps))]
 
 
-class _Measured:
-    """A launch whose steps come from lines of its output, else as its runtime tells them.
+class MeasuredJob:
+    """A job whose steps are taken from lines of its output, else from its runtime.
 
-    It has failed where a `clock` tells that DistributedDataParallel has other arguments than it was
-    to have.
+    The runtime is the job channel for hvdtune's ranks, else the clock of torch's optimizer. The job
+    has failed if the `clock` reports other arguments of DistributedDataParallel than it was given.
     """
 
     def __init__(
-        self, runtime: str, lines: MetricLines | None, clock: StepClock | None = None
+        self,
+        job: Job,
+        *,
+        is_own: bool,
+        lines: MetricLines | None = None,
+        clock: StepClock | None = None,
     ) -> None:
-        self._runtime, self._lines, self._clock = runtime, lines, clock
+        """
+        Args:
+            is_own: the processes are hvdtune's ranks.
+        """
+        self.job, self._is_own, self._lines, self._clock = job, is_own, lines, clock
         self._fault: str | None = None
-
-    @property
-    def measured_by(self) -> str:
-        """Where the step times come from."""
-        return self._lines.measured_by if self._lines else self._runtime
-
-    @property
-    def without_steps(self) -> str:
-        """Says what is wrong where no step came; "" where the wall time will do."""
-        return self._lines.none_found if self._lines else ""
-
-    def _unless_at_fault(self, steps: Sequence[tuple[int, ...]]) -> Sequence[tuple[int, ...]]:
-        if steps and self._fault is None:
-            self._fault = "" if self._clock is None else self._clock.ddp_fault()
-        return () if self._fault else steps
-
-
-class MeasuredJob(_Measured):
-    """A job of hvdtune's: its steps come over the job channel, unless lines tell them."""
-
-    def __init__(
-        self, job: Job, lines: MetricLines | None = None, clock: StepClock | None = None
-    ) -> None:
-        super().__init__("the optimizer steps of the ranks", lines, clock)
-        self.job = job
-        self._began_s = time.monotonic()
-        self._ended_s: float | None = None
         self.formed = False
 
     @property
+    def measured_by(self) -> str:
+        """The source of the step times."""
+        if self._lines is not None:
+            return self._lines.measured_by
+        return (
+            "the optimizer steps of the ranks" if self._is_own else "the steps of torch's optimizer"
+        )
+
+    @property
+    def without_steps(self) -> str:
+        """The error if no step came; "" if the wall time is measured instead."""
+        return self._lines.none_found if self._lines else ""
+
+    @property
     def wall_s(self) -> float:
-        """Seconds from the start to the end of the last rank; so far, while one runs."""
-        return (self._ended_s or time.monotonic()) - self._began_s
+        """See `Job.wall_s`."""
+        return self.job.wall_s
 
     def steps(self) -> Sequence[tuple[int, ...]]:
-        """The steps not yet taken, in nanoseconds by rank."""
+        """Return the steps not yet taken, in nanoseconds by rank."""
         taken = []
         while (event := self.job.next_event(0.0)) is not None:
             if isinstance(event, StepDone):
                 taken.append(event.durations_ns)
             self.formed |= isinstance(event, Formed)
-        return self._unless_at_fault(self._lines.steps() if self._lines else taken)
+        if self._clock is not None and not self._is_own:
+            taken = self._clock.steps()
+        if self._lines is not None:
+            taken = self._lines.steps()
+        if taken and self._fault is None:
+            self._fault = "" if self._clock is None else self._clock.ddp_fault()
+        return () if self._fault else taken
 
     def wait(self, timeout_s: float) -> None:
-        """Returns when a rank has ended, or after the timeout."""
-        if not self.job.wait_for_change(timeout_s) and self._ended_s is None:
-            self._ended_s = time.monotonic()
+        """Return when a process has ended, or after the timeout."""
+        self.job.wait_for_change(timeout_s)
 
     def poll(self) -> ExitReport | None:
-        """How the job ended; None while it runs."""
-        if not self.job.wait_for_change(0.0) and self._ended_s is None:
-            self._ended_s = time.monotonic()
+        """Return the end of the job; None while it runs."""
         return ExitReport(1, self._fault, ()) if self._fault else self.job.poll()
 
     def terminate(self) -> None:
-        """Ends all ranks."""
+        """End all processes."""
         self.job.terminate()
-
-
-class MeasuredCommand(_Measured):
-    """Any other command: its steps come from lines of its output, else from the clock."""
-
-    def __init__(
-        self, command: Command, clock: StepClock | None = None, lines: MetricLines | None = None
-    ) -> None:
-        super().__init__("the steps of torch's optimizer", lines, clock)
-        self.command = command
-
-    @property
-    def wall_s(self) -> float:
-        """Seconds from the start to the end of the last process; so far, while one runs."""
-        return self.command.wall_s
-
-    def steps(self) -> Sequence[tuple[int, ...]]:
-        """The steps not yet taken, in nanoseconds by process."""
-        clocked = [] if self._clock is None else self._clock.steps()
-        return self._unless_at_fault(clocked if self._lines is None else self._lines.steps())
-
-    def wait(self, timeout_s: float) -> None:
-        """Returns when a process has ended, or after the timeout."""
-        self.command.wait(timeout_s)
-
-    def poll(self) -> ExitReport | None:
-        """How the command ended; None while it runs."""
-        return ExitReport(1, self._fault, ()) if self._fault else self.command.poll()
-
-    def terminate(self) -> None:
-        """Ends all processes."""
-        self.command.terminate()

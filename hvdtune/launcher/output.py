@@ -97,9 +97,14 @@ class Output:
         self._thread.start()
 
     def wait_for_change(self, timeout_s: float) -> None:
-        """Returns when a rank has ended since the last call, or after the timeout."""
+        """Return when a rank has ended, or `wake` was called, since the last call; or after the
+        timeout."""
         if self._changed.wait(timeout_s):
             self._changed.clear()
+
+    def wake(self) -> None:
+        """End the wait for a change."""
+        self._changed.set()
 
     def ended(self) -> tuple[int, ...]:
         """The ranks that have ended, first one first."""
@@ -145,7 +150,7 @@ class Output:
 
     def note_exit(self, rank: int) -> None:
         self._ended.append(rank)
-        self._changed.set()
+        self.wake()
 
     def emit(self, rank: int, stream: str, lines: Sequence[bytes]) -> None:
         prefix = f"[{rank}]<{stream}>:".encode()

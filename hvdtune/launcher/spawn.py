@@ -1,4 +1,4 @@
-"""Process groups that end with the process that made them."""
+"""Process groups that end with the process that made them, and the processes of a job in one."""
 
 from __future__ import annotations
 
@@ -7,12 +7,15 @@ import fcntl
 import os
 import signal
 import subprocess
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 from hvdtune.core.job.child_command import process_group
+from hvdtune.core.job.interrupt import check_signals
 from hvdtune.errors import LaunchError
+from hvdtune.launcher.output import Output, Writer
 
 # The group's leader. It waits for the end of a pipe that only the launcher holds, so that even a
 # launcher killed with SIGKILL takes the whole group along, grandchildren included.
@@ -20,6 +23,7 @@ _GUARD: Final = "trap '' HUP INT TERM; read -r _; kill -KILL 0"
 
 # One that was being started while the others were looked at is found in the next.
 _ROUNDS: Final = 3
+_LAST_OUTPUT_S: Final = 2.0
 
 
 class ProcessGroup:
@@ -69,28 +73,6 @@ class ProcessGroup:
         self._children = [one for one in self._children if one.returncode is None] + [child]
         return child
 
-    def signal_children(self, number: signal.Signals) -> None:
-        """Sends a signal to the children that still run, not to theirs."""
-        for child in self._children:
-            if child.poll() is None:
-                child.send_signal(number)
-
-    def kill_left_by(self, variable: str, value: str) -> None:
-        """Ends the group's processes in whose environment a variable has this value: those that a
-        child has left which had it, such as readers of data.
-
-        What it has started in a group of its own is left alone.
-        """
-        entry = f"{variable}={value}".encode()
-        for _ in range(_ROUNDS):
-            members = set(_members(self._guard.pid)) - {self._guard.pid}
-            found = [pid for pid in members if entry in _environment(pid)]
-            if not found:
-                break
-            for pid in found:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-
     def kill(self) -> None:
         """Ends the children and what they have started, at once. May be called again."""
         if self._guard.returncode is None:
@@ -102,6 +84,93 @@ class ProcessGroup:
             self._guard.wait()
             assert self._guard.stdin is not None
             self._guard.stdin.close()
+
+
+class Processes(ProcessGroup):
+    """The processes of a job by number, and their output. Ends with `close()`.
+
+    Attributes:
+        output: reads what the processes write.
+    """
+
+    def __init__(self, writers: Sequence[Writer], tail_lines: int) -> None:
+        """Raises LaunchError if no process group can be made."""
+        super().__init__()
+        self._numbered: dict[int, subprocess.Popen[bytes]] = {}
+        self._ended: set[int] = set()
+        self.output = Output(writers, tail_lines)
+        self.output.start()
+
+    def start_worker(
+        self,
+        number: int,
+        command: Sequence[str],
+        environ: Mapping[str, str],
+        inherited: Sequence[int] = (),
+    ) -> None:
+        """Start a process. Raises LaunchError if the program cannot be started."""
+        child = self.start(command, environ, inherited)
+        self._numbered[number] = child
+        self.output.watch(number, child)
+
+    @property
+    def pids(self) -> dict[int, int]:
+        """Process ids by number."""
+        return {number: child.pid for number, child in self._numbered.items()}
+
+    @property
+    def running(self) -> list[int]:
+        """The numbers of the processes that run."""
+        return [number for number, child in self._numbered.items() if child.poll() is None]
+
+    def take_exits(self) -> list[tuple[int, int]]:
+        """Return number and return code of each process that ended since the last call, the first
+        to end first."""
+        codes = {number: child.poll() for number, child in self._numbered.items()}
+        order = dict.fromkeys([*self.output.ended(), *self._numbered])
+        exits = [(number, code) for number in order if (code := codes[number]) is not None]
+        new = [(number, code) for number, code in exits if number not in self._ended]
+        self._ended.update(number for number, _ in new)
+        return new
+
+    def send_signal(self, number: int, signum: signal.Signals) -> None:
+        """Send a signal to one process, if it runs."""
+        self._numbered[number].send_signal(signum)
+
+    def kill_left_by(self, variable: str, value: str) -> None:
+        """End the processes that have this variable in their environment, such as readers of data
+        that a worker has left. Those in a group of their own are left alone.
+        """
+        entry = f"{variable}={value}".encode()
+        for _ in range(_ROUNDS):
+            members = set(_members(self._guard.pid)) - {self._guard.pid}
+            found = [pid for pid in members if entry in _environment(pid)]
+            if not found:
+                break
+            for pid in found:
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+
+    def terminate(self) -> None:
+        """Send SIGTERM to all processes that run, not to what they have started."""
+        for number in self.running:
+            self.send_signal(number, signal.SIGTERM)
+
+    def wait_for_end(self, grace_s: float, numbers: Collection[int] | None = None) -> None:
+        """Return when these processes (None: all) have ended, or after the grace; a signal ends
+        the wait."""
+        deadline_s = time.monotonic() + grace_s
+        while (left_s := deadline_s - time.monotonic()) > 0:
+            running = self.running
+            if not (running if numbers is None else set(running) & set(numbers)):
+                break
+            self.output.wait_for_change(min(left_s, 0.1))
+            check_signals()  # asked again: no more grace
+
+    def close(self) -> None:
+        """Leave no process and no descriptor; read the rest of the output."""
+        self.kill()
+        self.output.close(_LAST_OUTPUT_S)
 
 
 def _members(group: int) -> list[int]:

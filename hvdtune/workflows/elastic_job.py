@@ -13,11 +13,13 @@ from hvdtune.errors import HvdtuneError
 from hvdtune.launcher.elastic import history, journal
 from hvdtune.launcher.elastic.chaos import Chaos
 from hvdtune.launcher.elastic.discovery import Discovery, DiscoveryScript, FixedHosts
-from hvdtune.launcher.elastic.job import ElasticJob, ElasticPlan
 from hvdtune.launcher.elastic.membership import ElasticLimits
+from hvdtune.launcher.elastic.workers import ElasticWorkers
 from hvdtune.launcher.hosts import Host, checked_ssh_args, remote_hosts, this_host
+from hvdtune.launcher.job import Job
 from hvdtune.launcher.jobs import rank_options
 from hvdtune.launcher.plan import plan_slots
+from hvdtune.launcher.ranks import JobOptions, JobPlan
 from hvdtune.own_files import replacement
 
 if TYPE_CHECKING:
@@ -59,26 +61,24 @@ class ElasticStarter:
             self.discovery = DiscoveryScript(script, slots, say)
 
     @contextmanager
-    def start(
-        self, setting: Setting, files: LaunchFiles, writers: list[Writer]
-    ) -> Iterator[ElasticJob]:
+    def start(self, setting: Setting, files: LaunchFiles, writers: list[Writer]) -> Iterator[Job]:
         """Start the job; report its account when it has ended."""
-        job = self._make_job(setting, files, writers)
-        with job:
+        options = self._options(files)
+        workers = self._make_workers(setting, options, writers)
+        with Job(workers, options.terminate_grace_s) as job:
             try:
                 yield job
             finally:
-                self._keep_journal(job)
-                self._keep_history(job)
-        for sentence in job.account.sentences():
+                self._keep_journal(workers)
+                self._keep_history(workers)
+        for sentence in workers.account.sentences():
             self._reporter.info(sentence)
-        if job.why_no_chaos:
-            self._reporter.warning(job.why_no_chaos)
+        if workers.why_no_chaos:
+            self._reporter.warning(workers.why_no_chaos)
 
-    def _make_job(self, setting: Setting, files: LaunchFiles, writers: list[Writer]) -> ElasticJob:
+    def _options(self, files: LaunchFiles) -> JobOptions:
         request, discovery = self._request, self.discovery
         hosts = tuple(Host(name, slots) for name, slots in discovery.found.items())
-        remote = remote_hosts(host.name for host in hosts)
         # Without a host yet, the job listens at the address for this host.
         hosts = hosts or this_host(1)
         options = rank_options(
@@ -88,43 +88,57 @@ class ElasticStarter:
             request.timeline_when_full,
             request.timeline_steps,
         )
-        options = replace(options, timeline=files.timeline("worker-%r.hvt"))
+        return replace(options, timeline=files.timeline("worker-%r.hvt"))
+
+    def _make_workers(
+        self, setting: Setting, options: JobOptions, writers: list[Writer]
+    ) -> ElasticWorkers:
+        request, discovery = self._request, self.discovery
         limits = ElasticLimits(
             min_ranks=request.min_ranks,
             max_ranks=request.max_ranks or sys.maxsize,
             elastic_timeout_s=request.elastic_timeout_s,
-            start_timeout_s=options.start_timeout_s,
-            heartbeat_timeout_s=options.heartbeat_timeout_s,
             reset_limit=request.reset_limit,
             cooldown=request.cooldown,
-            hosts_are_fixed=discovery.is_fixed,
         )
         # A host that is discovered later may be another machine.
+        remote = remote_hosts(discovery.found)
         elsewhere = remote if discovery.is_fixed else ("a discovered host",)
         ssh = checked_ssh_args(elsewhere, request.ssh_port, request.ssh_identity_file)
         chaos = None if request.chaos is None else Chaos(request.chaos)
-        plan = ElasticPlan(request.command, request.words[0], discovery, limits, ssh, chaos)
-        formed, changed = self._keep_history, self._keep_journal
-        return ElasticJob(plan, setting, options, writers, self._say, formed, changed, self._former)
+        plan = JobPlan(request.command, (), request.words[0], ssh=ssh)
+        return ElasticWorkers(
+            plan,
+            setting,
+            options,
+            limits,
+            discovery,
+            self._say,
+            writers=writers,
+            chaos=chaos,
+            former=self._former,
+            formed=self._keep_history,
+            changed=self._keep_journal,
+        )
 
-    def _keep_history(self, job: ElasticJob) -> None:
+    def _keep_history(self, workers: ElasticWorkers) -> None:
         """Raises HvdtuneError if it cannot be written."""
         if self._path is None:
             return
         path = self._path / history.FILE_NAME
         try:
             with replacement(path) as part:
-                part.write_text(json.dumps(job.document()), encoding="utf-8")
+                part.write_text(json.dumps(workers.document()), encoding="utf-8")
         except OSError as error:
             raise HvdtuneError(f"cannot write {path}: {error.strerror}") from None
 
-    def _keep_journal(self, job: ElasticJob) -> None:
+    def _keep_journal(self, workers: ElasticWorkers) -> None:
         """Warns once if it cannot be written: the job needs it only if this launcher dies."""
         if self._path is None:
             return
         path = self._path / journal.FILE_NAME
         try:
-            journal.write_journal(path, job.journal())
+            journal.write_journal(path, workers.journal())
         except OSError as error:
             if not self._has_warned:
                 self._has_warned = True

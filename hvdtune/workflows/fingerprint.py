@@ -15,8 +15,9 @@ from hvdtune.core.job.child_command import of_ranks
 from hvdtune.core.rank.affinity import usable_processors
 from hvdtune.core.toolchain.frameworks import installed_version
 from hvdtune.errors import HvdtuneError
+from hvdtune.launcher.job import Job
 from hvdtune.launcher.link_probe import probe_link
-from hvdtune.launcher.run import Job, JobOptions, JobPlan
+from hvdtune.launcher.ranks import JobOptions, JobPlan
 from hvdtune.tuner.results.fingerprint import (
     Fingerprint,
     differences,

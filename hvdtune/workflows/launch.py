@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from hvdtune.errors import LaunchError
 from hvdtune.launcher.mpirun import mpi_start
-from hvdtune.launcher.run import setting_environ
+from hvdtune.launcher.ranks import setting_environ
 from hvdtune.workflows.requests import JobRequest, MpiRequest, RunRequest, StatusReporter
 from hvdtune.workflows.session import Session
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, Final
@@ -12,11 +12,12 @@ from typing import TYPE_CHECKING, Any, Final
 from hvdtune.core.config.environment import own_environ
 from hvdtune.core.config.knobs import Setting, Value
 from hvdtune.errors import StudyError
-from hvdtune.launcher.command import Command, CommandPlan, free_port
-from hvdtune.launcher.measured import MeasuredCommand, MeasuredJob, Metric, MetricLines
+from hvdtune.launcher.hosts import free_port
+from hvdtune.launcher.job import ExitReport, Job
+from hvdtune.launcher.measured import MeasuredJob, Metric, MetricLines
 from hvdtune.launcher.output import Writer
 from hvdtune.launcher.plan import starts_its_own_ranks, torch_environ
-from hvdtune.launcher.run import ExitReport, Job
+from hvdtune.launcher.ranks import start_command, start_ranks
 from hvdtune.launcher.step_clock import StepClock
 from hvdtune.tuner.space.targets import DDP_SIZES, Target
 from hvdtune.workflows.requests import JobRequest
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from hvdtune.workflows.session import LaunchFiles
 
 _LOOPBACK: Final = "127.0.0.1"
-_POLL_S: Final = 0.5
 DDP: Final = "ddp_"  # prefix of DistributedDataParallel's knobs
 
 
@@ -43,7 +43,7 @@ class FixedStarter:
     def start(self, setting: Setting, files: LaunchFiles, writers: list[Writer]) -> Job:
         """Start the ranks."""
         options = replace(self._options, timeline=files.timeline("rank-%r.hvt"))
-        return Job.start(self._plan, setting, options, writers=writers)
+        return start_ranks(self._plan, setting, options, writers=writers)
 
 
 class TargetStarter:
@@ -71,18 +71,14 @@ class TargetStarter:
     def run_once(self, setting: Setting, writers: list[Writer]) -> ExitReport:
         """Run the command to its end."""
         with self._started(setting, writers) as (running, _):
-            if isinstance(running, Job):
-                return running.wait()
-            while (report := running.poll()) is None:
-                running.wait(_POLL_S)
-        return report
+            return running.wait()
 
     @contextlib.contextmanager
     def start(
         self, setting: Setting, files: LaunchFiles, writers: list[Writer]
-    ) -> Iterator[MeasuredJob | MeasuredCommand]:
+    ) -> Iterator[MeasuredJob]:
         """Start a launch to measure. Raises StudyError if the launch before formed no job."""
-        if self._latest is not None and not self._latest.formed:
+        if self._is_own and self._latest is not None and not self._latest.formed:
             raise StudyError(
                 "The command's processes never called hvd.init(), so hvdtune's knobs have no "
                 "effect on them. Tune variables of the command: --adapter command --vary NAME=A,B"
@@ -92,11 +88,8 @@ class TargetStarter:
             lines = MetricLines(self._metric, files.log)
             writers = [*writers, lines.write]
         with self._started(setting, writers) as (running, clock):
-            if isinstance(running, Job):
-                self._latest = MeasuredJob(running, lines, clock)
-                yield self._latest
-            else:
-                yield MeasuredCommand(running, clock, lines)
+            self._latest = MeasuredJob(running, is_own=self._is_own, lines=lines, clock=clock)
+            yield self._latest
 
     def ddp_arguments(self, limit_s: float) -> dict[str, Value]:
         """Start the command for the arguments that it gives DistributedDataParallel.
@@ -105,13 +98,12 @@ class TargetStarter:
         """
         with self._started(self._target.native, []) as (running, clock):
             assert clock is not None, "the target has no knob of DDP"
-            command = MeasuredJob(running) if isinstance(running, Job) else running
-            return _ddp_arguments(command, clock, limit_s)
+            return _ddp_arguments(running, clock, limit_s)
 
     @contextlib.contextmanager
     def _started(
         self, setting: Setting, writers: list[Writer]
-    ) -> Iterator[tuple[Job | Command, StepClock | None]]:
+    ) -> Iterator[tuple[Job, StepClock | None]]:
         """Start the processes; the clock times the steps of torch's optimizer."""
         ddp = {name for name in self._target.native if name.startswith(DDP)}
         has_clock = bool(ddp) if self._is_own else self._job.adapter != "command"
@@ -120,9 +112,8 @@ class TargetStarter:
             if has_clock:
                 clock = StepClock(_ddp_setting(self._target, setting, self._always))
                 stack.callback(clock.close)
-            start: Callable[..., Job | Command]
             start = self._start_job if self._is_own else self._start_command
-            running: Job | Command = start(setting, clock, writers)
+            running = start(setting, clock, writers)
             stack.callback(running.terminate)
             yield running, clock
 
@@ -138,11 +129,11 @@ class TargetStarter:
             for name, value in setting.items()
             if name not in self._target.variables and not name.startswith(DDP)
         }
-        return Job.start(self._job.plan, core, options, writers=writers)
+        return start_ranks(self._job.plan, core, options, writers=writers)
 
     def _start_command(
         self, setting: Setting, clock: StepClock | None, writers: list[Writer]
-    ) -> Command:
+    ) -> Job:
         environ = own_environ() | {"PYTHONUNBUFFERED": "1"} | self._target.environ(setting)
         if clock is not None:
             environ |= clock.environ(environ)
@@ -152,22 +143,20 @@ class TargetStarter:
             environs = tuple(
                 environ | torch_environ(slot, len(slots), _LOOPBACK, port) for slot in slots
             )
-        return Command(CommandPlan(self._job.plan.command, environs), writers)
+        return start_command(self._job.plan.command, environs, writers)
 
 
-def _ddp_arguments(
-    command: Command | MeasuredJob, clock: StepClock, limit_s: float
-) -> dict[str, Value]:
+def _ddp_arguments(job: Job, clock: StepClock, limit_s: float) -> dict[str, Value]:
     deadline_s = time.monotonic() + limit_s
     while not (made := clock.ddp_arguments()):
-        report = command.poll()
+        report = job.poll()
         if report is not None and not (made := clock.ddp_arguments()):
             last = f"; its last line: {report.tail[-1].strip()}" if report.tail else ""
             reason = report.reason or "the command made no DistributedDataParallel"
             raise StudyError(f"{reason}, so there is nothing to tune{last}")
         if time.monotonic() > deadline_s:
             raise StudyError(f"no DistributedDataParallel was made within {limit_s:g} s")
-        command.wait(0.05)
+        job.wait_for_change(0.05)
     return {DDP + name: value for name, value in made[0].items()}
 
 

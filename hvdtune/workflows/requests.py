@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hvdtune.launcher.elastic.slots import Cooldown
     from hvdtune.launcher.hosts import Host
     from hvdtune.launcher.mpirun import MpiJob
-    from hvdtune.launcher.run import JobOptions, JobPlan
+    from hvdtune.launcher.ranks import JobOptions, JobPlan
     from hvdtune.tuner.measure.progress import StudyProgress
     from hvdtune.tuner.space.targets import Adapter
     from hvdtune.tuner.space.tune_options import SamplerName

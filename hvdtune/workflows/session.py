@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, Protocol
 from hvdtune import workbench
 from hvdtune.core.job.interrupt import Stopped, stop_signals
 from hvdtune.errors import ArgumentError, HvdtuneError
+from hvdtune.launcher.job import ExitReport
 from hvdtune.launcher.output import file_writer, stamped
 from hvdtune.launcher.rank_files import rank_files, worker_files
-from hvdtune.launcher.run import ExitReport
 from hvdtune.workflows.requests import ElasticRequest, MpiRequest, report_exit
 from hvdtune.workflows.results import LaunchResult
 from hvdtune.workflows.run_folder import (

@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Final
 
 from hvdtune.core.config.knobs import Setting, load_knobs
-from hvdtune.launcher.run import Job
+from hvdtune.launcher.job import Job
 from hvdtune.tuner.controller import tune
 from hvdtune.tuner.measure.progress import StudyProgress, WallClock
 from hvdtune.tuner.space.tune_options import TuneOptions

@@ -23,7 +23,7 @@ import optuna
 from hvdtune.core.config.knobs import Value, default_setting, load_knobs
 from hvdtune.core.job.channel import Formed, StepDone
 from hvdtune.errors import HvdtuneError
-from hvdtune.launcher.run import Job
+from hvdtune.launcher.job import Job
 from hvdtune.tuner.space.search_space import make_space
 from studies.tuning.recordings.jobs import starter, tail
 from studies.tuning.recordings.scenarios import SCENARIOS

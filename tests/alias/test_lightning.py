@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from hvdtune.launcher.command import free_port
+from hvdtune.launcher.hosts import free_port
 from tests.kit import third_party
 from tests.kit.pages import ROOT, Page
 

@@ -15,7 +15,7 @@ from hvdtune.core.job.interrupt import (
     resume_signals,
     stop_signals,
 )
-from hvdtune.launcher.command import Command, CommandPlan
+from hvdtune.launcher.ranks import start_command
 
 
 class _SignalledLock:
@@ -43,7 +43,7 @@ class _SignalledLock:
 
 
 def _sleeper():
-    return Command(CommandPlan((sys.executable, "-c", "import time; time.sleep(600)"), ({},)))
+    return start_command((sys.executable, "-c", "import time; time.sleep(600)"), ({},))
 
 
 @pytest.mark.parametrize("of", ["process", "event"])
@@ -51,13 +51,13 @@ def test_a_signal_in_the_middle_of_a_poll_leaves_no_lock_taken(of):
     lock = _SignalledLock()
     with stop_signals(), pytest.raises(Stopped) as stopped, _sleeper() as command:
         if of == "process":
-            command._children[0]._waitpid_lock = lock
+            command._processes._numbered[0]._waitpid_lock = lock
         else:
-            command._output._changed._cond = threading.Condition(lock)
+            command._processes.output._changed._cond = threading.Condition(lock)
         assert command.poll() is None
-        command.wait(0.0)
+        command.wait_for_change(0.0)
         assert lock.signalled
-        command.wait(0.0)
+        command.wait_for_change(0.0)
         pytest.fail("the signal was lost")
     assert stopped.value.exit_code == 130
     assert command.poll().reason == "the command was stopped"

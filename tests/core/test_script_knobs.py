@@ -6,7 +6,7 @@ from hvdtune.core.config import script_knobs
 from hvdtune.core.config.environment import read_setting
 from hvdtune.core.config.knobs import load_knobs, parse_assignments, read_declaration, validate
 from hvdtune.errors import UsageError
-from hvdtune.launcher.run import setting_environ
+from hvdtune.launcher.ranks import setting_environ
 
 DECLARED = read_declaration(script_knobs.declaration("rate", (1, 0.5), changes_results=True))
 

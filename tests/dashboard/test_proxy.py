@@ -10,7 +10,7 @@ import pytest
 
 from hvdtune.dashboard.data import open_run
 from hvdtune.dashboard.gate import PublicAddress
-from hvdtune.launcher.command import free_port
+from hvdtune.launcher.hosts import free_port
 
 from .conftest import SIZE, WAIT_MS, served, settle, watch
 

@@ -6,7 +6,7 @@ import pytest
 
 from hvdtune.core.config.environment import Config
 from hvdtune.core.rank.in_flight import WAIT_SLICE_S
-from hvdtune.launcher import frames, run
+from hvdtune.launcher import frames, ranks
 from hvdtune.tuner.process import supervisor
 
 ROOT = Path(__file__).parents[2]
@@ -35,7 +35,7 @@ def test_the_defaults_are_those_of_the_configuration_and_of_the_core(name, value
     ("seconds", "said"),
     [
         pytest.param(
-            run.JobOptions.heartbeat_timeout_s,
+            ranks.JobOptions.heartbeat_timeout_s,
             "| `HVDTUNE_HEARTBEAT_TIMEOUT_S` | {:g} |",
             id="a launcher's heartbeats",
         ),

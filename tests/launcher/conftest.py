@@ -10,9 +10,10 @@ import psutil
 import pytest
 
 from hvdtune.launcher.hosts import parse_hosts
+from hvdtune.launcher.job import Job
 from hvdtune.launcher.output import Writer
 from hvdtune.launcher.plan import plan_slots
-from hvdtune.launcher.run import Job, JobOptions, JobPlan
+from hvdtune.launcher.ranks import JobOptions, JobPlan, start_ranks
 
 STAND_IN = Path(__file__).with_name("stand_in.py")
 _NAMES = runpy.run_path(str(STAND_IN))
@@ -70,7 +71,7 @@ def start_job(write_script: Callable[[str], str]) -> Iterator[StartJob]:
             plan = JobPlan(command, plan_slots(parse_hosts(hosts), ranks), "rank.py")
             options = options or JobOptions(report_grace_s=0.5, terminate_grace_s=0.5)
             channel = _NAMES["StandInChannel"]
-            job = Job.start(plan, {}, options, writers=writers, open_channel=channel)
+            job = start_ranks(plan, {}, options, writers=writers, open_channel=channel)
             return stack.enter_context(job)
 
         yield start

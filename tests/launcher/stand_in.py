@@ -15,7 +15,7 @@ from hvdtune.core.job.interrupt import Stopped, stop_signals
 from hvdtune.launcher.hosts import Host
 from hvdtune.launcher.output import terminal_writer
 from hvdtune.launcher.plan import plan_slots
-from hvdtune.launcher.run import Job, JobOptions, JobPlan
+from hvdtune.launcher.ranks import JobOptions, JobPlan, start_ranks
 
 # What a rank's script does for hvd.init().
 INIT = """
@@ -90,7 +90,7 @@ def main(ranks: int, command: list[str]) -> int:
     try:
         with (
             stop_signals(),
-            Job.start(
+            start_ranks(
                 plan,
                 {},
                 JobOptions(terminate_grace_s=float(os.environ.get("STAND_IN_GRACE_S", "0.5"))),

@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 import threading
-from dataclasses import replace
 
 import psutil
 import pytest
@@ -13,7 +12,7 @@ import pytest
 from hvdtune.errors import LaunchError
 from hvdtune.launcher.hosts import parse_hosts
 from hvdtune.launcher.plan import Slot, plan_slots
-from hvdtune.launcher.run import Job, JobOptions, JobOutcome, JobPlan, exit_report, setting_environ
+from hvdtune.launcher.ranks import JobOptions, JobPlan, setting_environ, start_ranks
 
 
 def test_every_rank_finds_its_place_in_the_environment(start_job, collected):
@@ -153,7 +152,7 @@ except RankLostError as error:
 """
     command = (sys.executable, write_script(body))
     plan = JobPlan(command, plan_slots(parse_hosts("localhost:2"), 2), "rank.py")
-    with Job.start(plan, {}, JobOptions(heartbeat_timeout_s=0.5, **_SHORT)) as job:
+    with start_ranks(plan, {}, JobOptions(heartbeat_timeout_s=0.5, **_SHORT)) as job:
         report = job.wait()
     assert job.tail(0) == ("1",)
     assert (report.returncode, report.rank) == (1, 1)
@@ -234,7 +233,7 @@ def test_a_program_that_is_not_there_is_a_launch_error_and_leaves_nothing(tmp_pa
 
     plan = JobPlan((str(tmp_path / "absent"),), (Slot(0, "localhost", 0, 1, 0, 1),), "absent")
     with pytest.raises(LaunchError, match="cannot start"):
-        Job.start(plan, {}, JobOptions(), open_channel=Silent)
+        start_ranks(plan, {}, JobOptions(), open_channel=Silent)
 
 
 def test_descriptors_of_the_launcher_are_not_left_open(start_job):
@@ -253,80 +252,9 @@ def open_descriptors():
     return found
 
 
-_FORMED = JobOutcome((), (0, 1), frozenset(), formed=True, start_failure="", stopped=False)
-_TOO_LATE = replace(_FORMED, formed=False, start_failure="too late")
-
-
-@pytest.mark.parametrize(
-    ("ending", "wanted"),
-    [
-        (replace(_FORMED, codes=(0, 0)), (0, "", 0)),
-        (
-            replace(
-                _FORMED,
-                codes=(0, -9),
-                signalled=frozenset({1}),
-                loss="rank 1 does not answer",
-                left_behind=frozenset({1}),
-            ),
-            (1, "rank 1 had not ended when all others had: rank 1 does not answer", 1),
-        ),
-        (replace(_FORMED, codes=(4, 3), order=(1, 0)), (3, "rank 1 exited with code 3", 1)),
-        (
-            replace(_FORMED, codes=(-15, 3), order=(1, 0), signalled=frozenset({0})),
-            (3, "rank 1 exited with code 3", 1),
-        ),
-        (
-            replace(_FORMED, codes=(1, -6), order=(1, 0)),
-            (134, "rank 1 was killed by SIGABRT", 1),
-        ),
-        (
-            replace(_TOO_LATE, codes=(-15, -15), signalled=frozenset({0, 1})),
-            (1, "too late", 0),
-        ),
-        (replace(_TOO_LATE, codes=(1, 9), order=(1, 0)), (9, "too late", 1)),
-        (
-            replace(_TOO_LATE, codes=(0, 0)),
-            (0, "x.py ended without calling hvd.init(): its processes never formed a job", 0),
-        ),
-        (
-            replace(_FORMED, codes=(-15, -15), signalled=frozenset({0, 1}), stopped=True),
-            (143, "x.py was stopped", 0),
-        ),
-        (
-            replace(_FORMED, codes=(5, -15), signalled=frozenset({1}), stopped=True),
-            (5, "rank 0 exited with code 5", 0),
-        ),
-    ],
-)
-def test_the_verdict_on_an_ending(ending, wanted):
-    assert exit_report(ending, "x.py") == wanted
-
-
 def test_a_setting_becomes_variables():
     assert setting_environ({"cycle_time_ms": 0.5, "cache_enabled": True, "chunk_bytes": 65536}) == {
         "HVDTUNE_CYCLE_TIME_MS": "0.5",
         "HVDTUNE_CACHE_ENABLED": "1",
         "HVDTUNE_CHUNK_BYTES": "65536",
     }
-
-
-@pytest.mark.parametrize(
-    ("ending", "wanted"),
-    [
-        (replace(_FORMED, codes=(1, 7), gone=(1, 0)), (7, "rank 1 exited with code 7", 1)),
-        (replace(_FORMED, codes=(1, -9), gone=(1,)), (137, "rank 1 was killed by SIGKILL", 1)),
-        (
-            replace(
-                _FORMED,
-                codes=(1, -9),
-                signalled=frozenset({1}),
-                gone=(1,),
-                loss="rank 1 has not answered",
-            ),
-            (1, "rank 0 exited with code 1 because rank 1 has not answered", 0),
-        ),
-    ],
-)
-def test_the_rank_that_the_job_lost_first_is_blamed(ending, wanted):
-    assert exit_report(ending, "x.py") == wanted

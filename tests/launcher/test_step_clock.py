@@ -7,7 +7,8 @@ import sys
 import pytest
 
 from hvdtune.core.config.environment import own_environ
-from hvdtune.launcher.command import Command, CommandPlan, free_port
+from hvdtune.launcher.hosts import free_port
+from hvdtune.launcher.ranks import start_command
 from hvdtune.launcher.step_clock import StepClock
 
 pytestmark = pytest.mark.timeout(300)  # imports of torch beside whatever else runs
@@ -45,9 +46,8 @@ def run(clock, body, ranks=1, **variables):
     environs = tuple(
         base | clock.environ(base) | place | {"RANK": str(rank)} for rank in range(ranks)
     )
-    with Command(CommandPlan((sys.executable, "-c", body), environs)) as command:
-        while (report := command.poll()) is None:
-            command.wait(0.5)
+    with start_command((sys.executable, "-c", body), environs) as command:
+        report = command.wait()
     assert report.returncode == 0, report
     return report.tail
 

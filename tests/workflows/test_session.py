@@ -7,8 +7,8 @@ import pytest
 from hvdtune.core.job.interrupt import Stopped
 from hvdtune.errors import StudyError
 from hvdtune.launcher.hosts import this_host
+from hvdtune.launcher.job import ExitReport
 from hvdtune.launcher.jobs import plan_job, rank_options
-from hvdtune.launcher.run import ExitReport
 from hvdtune.workflows.api import CallerReporter
 from hvdtune.workflows.requests import JobRequest, OutputRequest, RunRequest, TraceRequest
 from hvdtune.workflows.session import Session

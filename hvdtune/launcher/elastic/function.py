@@ -12,14 +12,15 @@ from hvdtune.core.config.environment import launcher_values, worker_environ
 from hvdtune.errors import ArgumentError, UsageError
 from hvdtune.launcher.call import FunctionCall, interruptible, result_file, settle, write_here
 from hvdtune.launcher.elastic.discovery import Discovery, DiscoveryScript, FixedHosts
-from hvdtune.launcher.elastic.job import ElasticJob, ElasticPlan
 from hvdtune.launcher.elastic.membership import ElasticLimits
 from hvdtune.launcher.elastic.slots import Cooldown
+from hvdtune.launcher.elastic.workers import ElasticWorkers
 from hvdtune.launcher.hosts import Host, checked_ssh_args, remote_hosts, this_host
+from hvdtune.launcher.job import Job
 from hvdtune.launcher.output import Writer
 from hvdtune.launcher.plan import Slot, plan_slots
 from hvdtune.launcher.rank_files import worker_files
-from hvdtune.launcher.run import JobOptions
+from hvdtune.launcher.ranks import JobOptions, JobPlan
 from hvdtune.launcher.spawn import sealed_file
 
 _NAMES: Final = {"ranks": "num_proc", "host_discovery_script": "host_discovery_script"}
@@ -123,30 +124,23 @@ def run_elastic(
         remote = remote_hosts(host.name for host in hosts)
         # A host that is discovered later may be another machine.
         elsewhere = remote if discovery.is_fixed else ("a discovered host",)
-        plan = ElasticPlan(
-            command=call.command,
-            title=call.title,
-            discovery=discovery,
-            limits=ElasticLimits(
-                min_ranks=limits.minimum(),
-                max_ranks=most,
-                elastic_timeout_s=_timeout_s(call),
-                start_timeout_s=options.start_timeout_s,
-                heartbeat_timeout_s=options.heartbeat_timeout_s,
-                reset_limit=limits.reset_limit,
-                cooldown=cooldown,
-                hosts_are_fixed=discovery.is_fixed,
-            ),
-            ssh=checked_ssh_args(elsewhere, *call.login),
-            descriptors=descriptors,
+        ssh = checked_ssh_args(elsewhere, *call.login)
+        plan = JobPlan(call.command, (), call.title, descriptors, ssh=ssh)
+        size = ElasticLimits(
+            min_ranks=limits.minimum(),
+            max_ranks=most,
+            elastic_timeout_s=_timeout_s(call),
+            reset_limit=limits.reset_limit,
+            cooldown=cooldown,
         )
         writers: list[Writer] = [write_here]
         if call.folder is not None:
             writers.append(stack.enter_context(worker_files(call.folder)))
-        with interruptible(), ElasticJob(plan, {}, options, writers, _say) as job:
+        workers = ElasticWorkers(plan, {}, options, size, discovery, _say, writers=writers)
+        with interruptible(), Job(workers, options.terminate_grace_s) as job:
             report = job.wait()
         # Workers that have left returned nothing that the job still needs.
-        ended = range(len(results)) if report.returncode else job.members
+        ended = range(len(results)) if report.returncode else workers.members
         by_worker = {worker: str(results[worker]) for worker in ended}
         return settle(
             report.returncode, report.reason, report.rank, by_worker, call.title, "worker"

@@ -23,6 +23,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 
+from hvdtune.launcher.decisions import Abandon, Finish, Kill, Start
 from hvdtune.launcher.elastic.slots import Cooldown, FailedSlot, SlotName, Slots
 from hvdtune.plural import counted
 
@@ -45,22 +46,6 @@ class ElasticLimits:
 
 
 @dataclass(frozen=True)
-class Start:
-    """A process is to be started in the slot."""
-
-    worker: int
-    slot: SlotName
-
-
-@dataclass(frozen=True)
-class Kill:
-    """The worker's process is to be ended; `why` says what it has failed to do, "" for nothing."""
-
-    worker: int
-    why: str = ""
-
-
-@dataclass(frozen=True)
 class Form:
     """These workers are the next generation, in the order of their ranks.
 
@@ -70,14 +55,6 @@ class Form:
     generation: int
     members: tuple[int, ...]
     must_sync: bool
-
-
-@dataclass(frozen=True)
-class Abandon:
-    """The generation that forms cannot: a member of it is lost."""
-
-    generation: int
-    why: str
 
 
 @dataclass(frozen=True)
@@ -99,15 +76,6 @@ class Remark:
     """The user is to be told."""
 
     sentence: str
-
-
-@dataclass(frozen=True)
-class Finish:
-    """The job is over; `why` is "" where a rank has returned from its script, else what failed.
-    `failed` is the worker that did, None for none or several."""
-
-    why: str
-    failed: int | None = None
 
 
 Action = Start | Kill | Form | Abandon | Notify | Dismiss | Remark | Finish
@@ -400,7 +368,7 @@ class Membership:
         for slot in free[: max(0, self.limits.max_ranks - len(wanted))]:
             number = self._first_worker + len(self.workers)
             self.workers[number] = Worker(slot, now_s)
-            actions.append(Start(number, slot))
+            actions.append(Start(number))
         return actions
 
     def _notify(self, now_s: float) -> list[Action]:
@@ -541,7 +509,7 @@ class Membership:
 
     def _finish(self, why: str, failed: int | None = None) -> list[Action]:
         self.is_over = True
-        return [Finish(why, failed)]
+        return [Finish(why, failed, tuple(self._of(Status.DISMISSED)))]
 
     def _abandon(self, why: str, now_s: float) -> None:
         self._urgent.append(Abandon(self.generation, why))

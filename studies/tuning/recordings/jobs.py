@@ -13,8 +13,9 @@ from hvdtune.core.config.knobs import Setting, default_setting
 from hvdtune.core.job.channel import JobChannel
 from hvdtune.errors import HvdtuneError
 from hvdtune.launcher.hosts import Host
+from hvdtune.launcher.job import Job
 from hvdtune.launcher.plan import plan_slots
-from hvdtune.launcher.run import Job, JobOptions, JobPlan
+from hvdtune.launcher.ranks import JobOptions, JobPlan, start_ranks
 from studies.tuning.recordings.scenarios import SCENARIOS
 from tests.parallel import netns
 
@@ -47,7 +48,7 @@ class Starter:
         """
         del launch
         options = JobOptions(environ={"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1"})
-        return Job.start(self._plan, setting, options, open_channel=self._channel)
+        return start_ranks(self._plan, setting, options, open_channel=self._channel)
 
     def _channel(self, key: bytes, ranks: int, timeout_s: float) -> JobChannel:
         if not self._hosts:

@@ -30,7 +30,7 @@ import hvdtune
 from hvdtune.core.config.knobs import Setting, Value, default_setting
 from hvdtune.core.job.channel import Closed, Formed, StepDone
 from hvdtune.errors import HvdtuneError
-from hvdtune.launcher.run import Job
+from hvdtune.launcher.job import Job
 from studies.tuning.recordings.jobs import Starter, starter, tail
 from studies.tuning.recordings.scenarios import SCENARIOS, Scenario
 

@@ -13,19 +13,16 @@ import math
 from collections import deque
 from dataclasses import dataclass, field, replace
 
+from hvdtune.launcher.decisions import Abandon, Finish, Kill, Start
 from hvdtune.launcher.elastic.membership import (
-    Abandon,
     Action,
     Dismiss,
     ElasticLimits,
-    Finish,
     Form,
     JobPhase,
-    Kill,
     Membership,
     Notify,
     Readiness,
-    Start,
     Status,
     Worker,
 )

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 
 from hvdtune.launcher.elastic.discovery import FixedHosts
-from hvdtune.launcher.elastic.job import ElasticJob, ElasticPlan
 from hvdtune.launcher.elastic.membership import ElasticLimits
+from hvdtune.launcher.elastic.workers import ElasticWorkers
 from hvdtune.launcher.hosts import Host
-from hvdtune.launcher.run import JobOptions
+from hvdtune.launcher.job import Job
+from hvdtune.launcher.ranks import JobOptions, JobPlan
 from tests.kit.programs import environ, run_cli
 from tests.launcher.elastic.replay import replay
 
@@ -182,20 +183,25 @@ def test_the_reset_limit_ends_the_job_with_a_sentence(tmp_path):
     assert "more than --reset-limit 0 allows" in done.stderr
 
 
+def elastic_workers(command, options, limits, hosts, say=lambda sentence: None):
+    plan = JobPlan(command, (), "training.py")
+    return ElasticWorkers(plan, {}, options, limits, hosts, say)
+
+
 def test_a_generation_that_fails_between_two_looks_of_the_launcher_has_formed(tmp_path):
     class LateHosts(FixedHosts):
         """Keeps the launcher from looking until worker 1 has trained and left."""
 
         def take_remark(self) -> str:
-            if job._channel is not None:
-                job._children[1].wait(60)
+            if workers._channel is not None:
+                workers.processes._numbered[1].wait(60)
             return ""
 
     command = (sys.executable, str(TRAINING), "24", "1", "1:2:leave")
     limits = ElasticLimits(min_ranks=1, max_ranks=2, reset_limit=0, hosts_are_fixed=True)
-    plan = ElasticPlan(command, "training.py", LateHosts((Host("localhost", 2),)), limits)
-    options = JobOptions(environ=IMPORTS)
-    with ElasticJob(plan, {}, options, [], lambda sentence: None) as job:
+    hosts = LateHosts((Host("localhost", 2),))
+    workers = elastic_workers(command, JobOptions(environ=IMPORTS), limits, hosts)
+    with Job(workers, 3.0) as job:
         report = job.wait()
     assert "more than --reset-limit 0 allows" in report.reason
 
@@ -203,10 +209,10 @@ def test_a_generation_that_fails_between_two_looks_of_the_launcher_has_formed(tm
 def test_a_host_that_cannot_reach_the_launcher_is_left_out():
     command = (sys.executable, str(TRAINING), "4", "1")
     hosts = FixedHosts((Host("localhost", 1), Host("192.0.2.1", 1)))
-    plan = ElasticPlan(command, "training.py", hosts, ElasticLimits(min_ranks=1, max_ranks=2))
+    limits = ElasticLimits(min_ranks=1, max_ranks=2)
     options = JobOptions(environ={**IMPORTS, "HVDTUNE_ADDRESS": "127.0.0.1"})
     said = []
-    with ElasticJob(plan, {}, options, [], said.append) as job:
+    with Job(elastic_workers(command, options, limits, hosts, said.append), 3.0) as job:
         report = job.wait()
     assert report.returncode == 0
     (left_out,) = (sentence for sentence in said if "192.0.2.1" in sentence)

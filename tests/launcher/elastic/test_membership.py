@@ -2,21 +2,18 @@
 
 from collections.abc import Iterator
 
+from hvdtune.launcher.decisions import Abandon, Finish, Kill, Start
 from hvdtune.launcher.elastic.membership import (
-    Abandon,
     Action,
     Dismiss,
     ElasticLimits,
-    Finish,
     Form,
     Former,
     JobPhase,
-    Kill,
     Membership,
     Notify,
     Readiness,
     Remark,
-    Start,
 )
 from hvdtune.launcher.elastic.slots import Cooldown, FailedSlot, SlotName, Slots
 
@@ -134,7 +131,8 @@ def test_the_ranks_of_a_host_follow_each_other() -> None:
 def test_a_newcomer_is_announced_when_it_is_ready() -> None:
     membership = running(ElasticLimits(1, 3), {"a": 2})
     membership.note_hosts({"a": 2, "b": 1})
-    assert membership.decide(3.0) == [Start(2, SlotName("b", 0))]
+    assert membership.decide(3.0) == [Start(2)]
+    assert membership.workers[2].slot == SlotName("b", 0)
     membership.note_ready(2, Readiness(), 9.0)
     assert membership.decide(9.0) == [Notify(added=True)]
     assert membership.decide(9.1) == []
@@ -174,7 +172,9 @@ def test_a_rank_whose_host_is_gone_hands_the_state_over_to_those_of_new_hosts() 
     membership = running(ElasticLimits(1, 2), {"a": 2})
     membership.note_hosts({"b": 2})
     _, *starts = membership.decide(3.0)
-    assert starts == [Start(2, SlotName("b", 0)), Start(3, SlotName("b", 1))]
+    assert starts == [Start(2), Start(3)]
+    assert membership.workers[2].slot == SlotName("b", 0)
+    assert membership.workers[3].slot == SlotName("b", 1)
     membership.note_ready(2, Readiness(), 4.0)
     membership.note_ready(3, Readiness(), 4.0)
     assert membership.decide(4.0) == [Notify(added=True)]
@@ -230,7 +230,8 @@ def test_a_slot_returns_after_its_cooldown() -> None:
     membership.note_exit(1, 1, 5.0)
     assert membership.decide(14.0) == []
     assert membership.next_deadline_s(14.0) == 15.0
-    assert membership.decide(15.0) == [Start(2, SlotName("a", 1))]
+    assert membership.decide(15.0) == [Start(2)]
+    assert membership.workers[2].slot == SlotName("a", 1)
 
 
 def test_the_reset_limit_ends_the_job() -> None:
@@ -353,7 +354,8 @@ def test_a_job_that_is_taken_over_goes_on_counting_from_what_was_known() -> None
     membership = Membership(limits, Former(3, 1, 1, failed), began_s=1000.0)
     assert membership.former == Former(3, 1, 2, failed)  # to be taken over is a reset
     membership.note_hosts({"a": 2})
-    assert membership.decide(1000.0) == [Start(3, SlotName("a", 0))]
+    assert membership.decide(1000.0) == [Start(3)]
+    assert membership.workers[3].slot == SlotName("a", 0)
     membership.note_ready(3, Readiness(), 1001.0)
     assert membership.decide(1001.0) == [Form(2, (3,), True)]
     membership.note_formed(2, 1002.0)

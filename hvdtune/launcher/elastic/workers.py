@@ -1,21 +1,18 @@
-"""A job whose ranks come and go: its processes, its generations and how it ends."""
+"""Ranks that come and go: their processes, their connections and the account of the changes."""
 
 from __future__ import annotations
 
 import os
 import signal
-import subprocess
-import threading
 import time
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from hvdtune.core.config.environment import launch_defaults, worker_environ
+from hvdtune.core.config.environment import launch_defaults
 from hvdtune.core.config.key_source import KEY_BYTES
-from hvdtune.core.job.interrupt import check_signals, defer_signals, resume_signals
+from hvdtune.core.job.channel import NEVER_ADOPTED, Closed, Formed, JobChannel, JobEvent, Lost
 from hvdtune.core.job.route import is_loopback
 from hvdtune.core.job.worker_messages import (
     Arrival,
@@ -27,6 +24,14 @@ from hvdtune.core.job.worker_messages import (
     Update,
 )
 from hvdtune.errors import LaunchError, UsageError
+from hvdtune.launcher.decisions import (
+    Abandon,
+    Finish,
+    Kill,
+    Start,
+    describe_exit,
+    shell_code,
+)
 from hvdtune.launcher.elastic.account import Account
 from hvdtune.launcher.elastic.chaos import Chaos
 from hvdtune.launcher.elastic.coordinator import Coordinator
@@ -34,47 +39,29 @@ from hvdtune.launcher.elastic.discovery import Discovery
 from hvdtune.launcher.elastic.history import History, document
 from hvdtune.launcher.elastic.journal import Journal, mark_of
 from hvdtune.launcher.elastic.membership import (
-    Abandon,
     Action,
     Dismiss,
     ElasticLimits,
-    Finish,
     Form,
     JobPhase,
-    Kill,
     Membership,
     Notify,
     Readiness,
     Remark,
-    Start,
     Status,
 )
-from hvdtune.launcher.elastic.slots import SlotName
 from hvdtune.launcher.hosts import address_for, is_local
-from hvdtune.launcher.output import Output, Writer
+from hvdtune.launcher.job import Workers
+from hvdtune.launcher.output import Writer
 from hvdtune.launcher.plan import elastic_environ, slot_of
-from hvdtune.launcher.relay import relay_command
-from hvdtune.launcher.run import (
-    ExitReport,
-    JobOptions,
-    describe_exit,
-    setting_environ,
-    shell_code,
-    timeline_environ,
-    wait_for_end,
-)
-from hvdtune.launcher.spawn import ProcessGroup, sealed_file
+from hvdtune.launcher.ranks import JobOptions, JobPlan, RankStarter
+from hvdtune.launcher.spawn import Processes
 from hvdtune.plural import counted
 
 if TYPE_CHECKING:
-    from typing_extensions import Self
-
     from hvdtune.core.config.knobs import Setting
-    from hvdtune.core.job.channel import JobChannel, JobEvent
 
-# Between two looks at the ranks' processes and at the job channel.
 _TURN_S: Final = 0.02
-_LAST_OUTPUT_S: Final = 2.0
 # Between two notes of how far the training is
 _NOTE_EVERY_S: Final = 1.0
 _SIGNALS: Final = {"kill": signal.SIGKILL, "stop": signal.SIGSTOP}
@@ -83,51 +70,48 @@ _DONE_TO: Final = {"kill": "killed", "stop": "stopped"}
 Say = Callable[[str], None]
 
 
-@dataclass(frozen=True)
-class ElasticPlan:
-    """What runs, and on which hosts; `ssh` are further words for ssh to those elsewhere, `chaos`
-    are faults that are made. `descriptors` returns those that a worker inherits besides, whose
-    numbers are then the last words of its command."""
+class ElasticWorkers(Workers):
+    """The processes of an elastic job; `Membership` decides about them.
 
-    command: tuple[str, ...]
-    title: str
-    discovery: Discovery
-    limits: ElasticLimits
-    ssh: tuple[str, ...] = ()
-    chaos: Chaos | None = None
-    descriptors: Callable[[int], tuple[int, ...]] = lambda worker: ()
-
-
-class ElasticJob:
-    """A running elastic job. A context manager: leaving it leaves no process.
-
-    Thread rule: one thread. `_woken` is an Event, which any may set.
+    Thread rule: one thread.
 
     Attributes:
+        processes: one for each worker.
         account: what the changes of ranks have cost so far.
         history: who has been in the job when.
     """
 
+    turn_s = _TURN_S
+
     def __init__(
         self,
-        plan: ElasticPlan,
+        plan: JobPlan,
         setting: Setting,
         options: JobOptions,
-        writers: Sequence[Writer],
+        limits: ElasticLimits,
+        discovery: Discovery,
         say: Say,
-        formed: Callable[[ElasticJob], None] = lambda job: None,
-        changed: Callable[[ElasticJob], None] = lambda job: None,
+        *,
+        writers: Sequence[Writer] = (),
+        chaos: Chaos | None = None,
         former: Journal | None = None,
+        formed: Callable[[ElasticWorkers], None] = lambda workers: None,
+        changed: Callable[[ElasticWorkers], None] = lambda workers: None,
     ) -> None:
-        """Starts nothing yet.
+        """Starts no process yet.
 
         Args:
+            limits: those that `options` and `discovery` do not contain.
+            discovery: finds the hosts.
             say: takes a sentence about each change of the job.
+            chaos: faults to inject.
+            former: of the job that this one takes over.
             formed: is called when a generation has formed.
             changed: is called when `journal` has changed.
-            former: of the job that this one takes over.
         """
-        self._formed, self._changed = formed, changed
+        self._plan, self._options = plan, options
+        self._discovery, self._chaos = discovery, chaos
+        self._say, self._formed, self._changed = say, formed, changed
         self._former = former  # until it is known how far its training is
         self._began_unix = time.time() if former is None else former.began_unix
         began_s = 0.0 if former is None else max(time.time() - self._began_unix, former.at_s)
@@ -135,46 +119,30 @@ class ElasticJob:
         self._commits = 0 if former is None else former.commits
         self._noted_s = began_s
         self._is_changed = False
-        self._plan, self._options, self._say = plan, options, say
-        self._setting = setting_environ(setting)
-        self._key = os.urandom(KEY_BYTES)
-        self._woken = threading.Event()
-        self._membership = Membership(
-            plan.limits, None if former is None else former.former, began_s
+        limits = replace(
+            limits,
+            start_timeout_s=options.start_timeout_s,
+            heartbeat_timeout_s=options.heartbeat_timeout_s,
+            hosts_are_fixed=discovery.is_fixed,
         )
+        self._membership = Membership(limits, None if former is None else former.former, began_s)
         self.account = Account()
         self.history = History(former.stays if former is not None else ())
-        self._group = ProcessGroup()
-        self._output = Output(writers, options.tail_lines)
-        self._coordinator = Coordinator(self._key, self._woken.set, options.heartbeat_timeout_s)
-        self._coordinator.listen(options.address)  # what cannot be is found before anything starts
+        key, wait_s = os.urandom(KEY_BYTES), options.heartbeat_timeout_s
+        self._coordinator = Coordinator(key, lambda: self.processes.output.wake(), wait_s)
+        self._coordinator.listen(options.address)  # an impossible address fails before the start
+        self.processes = Processes(writers, options.tail_lines)
+        self._starter = RankStarter(plan, options, setting, self.processes, key)
         self._channel: JobChannel | None = None
-        self._events: deque[JobEvent] = deque()
         self._is_told = False  # by the events: that a generation trains
-        self._looked_s = -_TURN_S
-        self._children: dict[int, subprocess.Popen[bytes]] = {}
-        self._ended: set[int] = set()
         self._given_up: dict[int, str] = {}  # which workers this launcher has ended, and why
         self._raised: dict[int, str] = {}  # which workers' training functions have, and what
         self._ends: dict[int, tuple[int, str]] = {}  # how workers have failed: exit code and words
         self._failures: list[int] = []  # who has failed since the last generation
         self._left: set[int] = set()  # those of them that were members
         self._reason = ""  # why the generation before was left, as the end of a sentence
-        self._report: ExitReport | None = None
         self._ways: dict[str, str | None] = {}
-        defer_signals(self)
-        self._output.start()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._stop()
-
-    @property
-    def write_error(self) -> str:
-        """Why the ranks' output could not be passed on, "" when it was."""
-        return self._output.write_error
+        self._exit_code: int | None = None
 
     @property
     def members(self) -> tuple[int, ...]:
@@ -184,69 +152,33 @@ class ElasticJob:
     @property
     def why_no_chaos(self) -> str:
         """Why no fault was made, "" where one was, or none was to be."""
-        return "" if self._plan.chaos is None else self._plan.chaos.why_none()
+        return "" if self._chaos is None else self._chaos.why_none()
 
-    def wait(self) -> ExitReport:
-        """Runs the job to its end. Raises LaunchError when a process cannot be started."""
-        while self._report is None:
-            check_signals()
-            self._turn()
-            self._events.clear()
-            if self._woken.wait(_TURN_S):
-                self._woken.clear()
-        return self._report
+    def events(self, timeout_s: float) -> list[JobEvent]:
+        """Return the events of generations that train, each from Formed to Closed."""
+        taken = self._closed()
+        if self._membership.phase is not JobPhase.RUNNING and timeout_s > 0:
+            self.processes.output.wait_for_change(timeout_s)
+            timeout_s = 0.0
+        while self._channel is not None and (event := self._channel.next_event(timeout_s)):
+            taken += self._note_event(event, self._now_s())
+            timeout_s = 0.0
+        return taken
 
-    def next_event(self, timeout_s: float) -> JobEvent | None:
-        """The oldest event of the ranks not yet taken, None when none comes in time; the job only
-        goes on where this is called.
+    def _closed(self) -> list[JobEvent]:
+        """Return Closed if a generation that trained has ended since the last call."""
+        if not self._is_told or self._membership.phase is JobPhase.RUNNING:
+            return []
+        self._is_told = False
+        return [Closed()]
 
-        A generation begins with Formed and ends with Closed, whatever has ended it.
-        """
-        check_signals()
-        if not self._events and self._report is None:
-            self._look(min(timeout_s, _TURN_S))
-        return self._events.popleft() if self._events else None
-
-    def poll(self) -> ExitReport | None:
-        """How the job ended; None while it runs, or has events that were not taken."""
-        return None if self._events else self._report
-
-    def propose(self, setting: Setting) -> int:
-        """Asks the ranks of the generation to adopt a setting, which goes with it; returns its
-        version. Where no generation trains nobody hears it."""
-        from hvdtune.core.job.channel import NEVER_ADOPTED
-
-        if self._channel is None or self._membership.phase is not JobPhase.RUNNING:
-            return NEVER_ADOPTED
-        return self._channel.propose(setting)
-
-    def terminate(self) -> None:
-        """Ends the job, if it runs."""
-        self._stop()
-        self._events.clear()
-
-    def _look(self, timeout_s: float) -> None:
-        if time.monotonic() - self._looked_s >= _TURN_S:
-            self._turn()
-            self._looked_s = time.monotonic()
-        if self._events or self._report is not None:
-            return
-        if self._channel is not None and self._membership.phase is JobPhase.RUNNING:
-            if (event := self._channel.next_event(timeout_s)) is not None:
-                self._note_event(event, self._now_s())
-        elif self._woken.wait(timeout_s):
-            self._woken.clear()
-            self._looked_s = -_TURN_S
-
-    def _turn(self) -> None:
-        now_s = self._now_s()
+    def look(self) -> list[JobEvent]:
         self._membership.note_hosts(self._hosts())
-        if remark := self._plan.discovery.take_remark():
+        if remark := self._discovery.take_remark():
             self._say(remark)
-        # That a generation has formed is noted before what its members did in it, so what is noted
-        # first is asked for last.
-        exits, said_by_workers = self._take_exits(), self._coordinator.take()
-        self._note_channel(now_s)
+        exits, said_by_workers = self.processes.take_exits(), self._coordinator.take()
+        events = self.events(0.0)
+        now_s = self._now_s()
         for came_s, said in said_by_workers:
             if isinstance(said, Arrival):
                 self._note_ready(said, now_s)
@@ -258,7 +190,7 @@ class ElasticJob:
                 self._raised[said.worker] = f"raised {said.why}"
         for worker, code in exits:
             if code != 0:  # the others go on, and what it has started with them
-                self._group.kill_left_by("HVDTUNE_WORKER", str(worker))
+                self.processes.kill_left_by("HVDTUNE_WORKER", str(worker))
             self._note_exit(worker, code, now_s)
             self.history.note_exit(worker, now_s)
             self._is_changed = True
@@ -266,21 +198,21 @@ class ElasticJob:
             self.history.note_ended(now_s)
         self._note_silent()
         self._strike(now_s)
-        # What one decision changes may call for the next.
-        while actions := self._membership.decide(now_s):
-            for action in actions:
-                self._carry_out(action)
-        self._tell_end()
-        if self._is_changed:
+        return events
+
+    def decide(self) -> list[Action]:
+        now_s = self._now_s()
+        actions = self._membership.decide(now_s)
+        if self._is_changed and not actions:
             self._is_changed, self._noted_s = False, now_s
             self._changed(self)
+        return actions
 
-    def _tell_end(self) -> None:
-        from hvdtune.core.job.channel import Closed
-
-        if self._is_told and self._membership.phase is not JobPhase.RUNNING:
-            self._events.append(Closed())
-            self._is_told = False
+    def propose(self, setting: Setting) -> int:
+        """See `Job.propose`. The setting ends with the generation."""
+        if self._channel is None or self._membership.phase is not JobPhase.RUNNING:
+            return NEVER_ADOPTED
+        return self._channel.propose(setting)
 
     def document(self) -> dict[str, Any]:
         """Who has been in the job when, and what that has cost: see `history`."""
@@ -288,8 +220,8 @@ class ElasticJob:
 
     def journal(self) -> Journal:
         """What another launcher can take over."""
-        now_s = self._now_s()
-        running = (mark_of(self._children[number].pid) for number in self._running())
+        now_s, pids = self._now_s(), self.processes.pids
+        running = (mark_of(pids[number]) for number in self.processes.running)
         return Journal(
             began_unix=self._began_unix,
             at_s=now_s,
@@ -297,7 +229,7 @@ class ElasticJob:
             commits=self._commits,
             stays=self.history.until(now_s),
             processes=[mark for mark in running if mark is not None],
-            exit_code=None if self._report is None else self._report.returncode,
+            exit_code=self._exit_code,
         )
 
     def _now_s(self) -> float:
@@ -305,9 +237,9 @@ class ElasticJob:
 
     def _hosts(self) -> Mapping[str, int]:
         """The hosts, less those that this launcher cannot be reached from."""
-        found = self._plan.discovery.found
+        found = self._discovery.found
         workers = self._membership.workers
-        in_use = {workers[number].slot.host for number in self._running()}
+        in_use = {workers[number].slot.host for number in self.processes.running}
         for name in self._ways.keys() - found.keys() - in_use:
             del self._ways[name]  # it may be reached when it is back
         for name in found.keys() - self._ways.keys():
@@ -328,14 +260,6 @@ class ElasticJob:
         except (LaunchError, UsageError) as error:
             self._say(f"host {name} is left out: {error}")
             return None
-
-    def _take_exits(self) -> list[tuple[int, int]]:
-        """The workers whose processes have ended since the last turn, with their exit codes."""
-        codes = {worker: child.poll() for worker, child in self._children.items()}
-        exits = [(worker, code) for worker, code in codes.items() if code is not None]
-        new = [(worker, code) for worker, code in exits if worker not in self._ended]
-        self._ended |= {worker for worker, _ in new}
-        return new
 
     def _note_exit(self, worker: int, code: int, now_s: float) -> None:
         one = self._membership.workers[worker]
@@ -378,13 +302,8 @@ class ElasticJob:
         if self._membership.phase is JobPhase.GATHERING:
             self.account.note_gathering(now_s)
 
-    def _note_channel(self, now_s: float) -> None:
-        while self._channel is not None and (event := self._channel.next_event(0.0)) is not None:
-            self._note_event(event, now_s)
-
-    def _note_event(self, event: JobEvent, now_s: float) -> None:
-        from hvdtune.core.job.channel import Closed, Formed, Lost
-
+    def _note_event(self, event: JobEvent, now_s: float) -> list[JobEvent]:
+        """Return the event if it belongs to a generation that trains."""
         generation = self._membership.generation
         if isinstance(event, Formed):
             self._membership.note_formed(generation, now_s)
@@ -399,8 +318,7 @@ class ElasticJob:
             self._is_told = self._is_changed = True
         elif isinstance(event, Lost) and self._membership.phase is JobPhase.FORMING:
             self._membership.note_failed_to_form(generation, event.message, now_s)
-        if self._is_told and not isinstance(event, Closed):
-            self._events.append(event)
+        return [event] if self._is_told and not isinstance(event, Closed) else []
 
     def _take_reason(self) -> str:
         """Why the generation has formed, to be said after that it has."""
@@ -416,10 +334,11 @@ class ElasticJob:
         # Whoever ends by itself may hang up long before its process has ended.
         is_gathering = self._membership.phase is JobPhase.GATHERING
         has_lost = self._coordinator.has_lost if is_gathering else self._coordinator.is_cut_off
+        pids = self.processes.pids
         for number, worker in list(self._membership.workers.items()):
             if worker.status is not Status.MEMBER:
                 continue
-            is_stopped = _is_stopped(self._children[number].pid)
+            is_stopped = _is_stopped(pids[number])
             is_accused = 0 <= worker.accused_s < float("inf")
             if is_accused:
                 self._coordinator.probe(number)
@@ -432,7 +351,7 @@ class ElasticJob:
 
     def _strike(self, now_s: float) -> None:
         """Makes the fault that is due."""
-        chaos, training_s = self._plan.chaos, self.account.training_s(now_s)
+        chaos, training_s = self._chaos, self.account.training_s(now_s)
         if chaos is None or training_s is None or not self._membership.is_training:
             return
         workers = self._membership.workers
@@ -442,15 +361,15 @@ class ElasticJob:
         if fault is not None:
             self._membership.note_struck(fault.worker)
             self._say(f"{self._name(fault.worker)} is {_DONE_TO[fault.kind]} on purpose")
-            self._children[fault.worker].send_signal(_SIGNALS[fault.kind])
+            self.processes.send_signal(fault.worker, _SIGNALS[fault.kind])
 
-    def _carry_out(self, action: Action) -> None:
+    def carry_out(self, action: Action) -> None:
         match action:
-            case Start(worker=worker, slot=slot):
-                self._start(worker, slot)
+            case Start(worker=worker):
+                self._start(worker)
             case Kill(worker=worker, why=why):
                 self._given_up[worker] = why
-                self._children[worker].kill()
+                self.processes.send_signal(worker, signal.SIGKILL)
             case Dismiss(worker=worker):
                 self._coordinator.tell(worker, Removed())
             case Notify(added=added):
@@ -465,40 +384,23 @@ class ElasticJob:
                 self._form(action)
             case Remark(sentence=sentence):
                 self._say(sentence)
-            case Finish(why=why, failed=failed):
-                self._finish(why, failed)
 
-    def _start(self, worker: int, slot: SlotName) -> None:
-        told = {
-            "HVDTUNE_RENDEZVOUS": self._coordinator.listen(self._way_of(worker)),
-            "HVDTUNE_START_TIMEOUT_S": f"{self._options.start_timeout_s:g}",
-            "HVDTUNE_HEARTBEAT_TIMEOUT_S": f"{self._options.heartbeat_timeout_s:g}",
-            "HVDTUNE_TRANSPORT": self._options.transport,
-            "HVDTUNE_WORKER": str(worker),
-            "PYTHONUNBUFFERED": "1",
-        }
+    def _start(self, worker: int) -> None:
+        workers = self._membership.workers
+        host = workers[worker].slot.host
         # As its first generation is expected to be. `init` corrects it (`set_place`).
         expected = self._membership.expected
-        hosts = [self._membership.workers[number].slot.host for number in expected]
-        told |= elastic_environ(slot_of(hosts, expected.index(worker)), len(hosts))
+        hosts = [workers[number].slot.host for number in expected]
+        place = elastic_environ(slot_of(hosts, expected.index(worker)), len(hosts)) | {
+            "HVDTUNE_RENDEZVOUS": self._coordinator.listen(self._way_of(worker)),
+            "HVDTUNE_WORKER": str(worker),
+        }
         # A worker keeps its number; each generation that it is in adds its own to the name.
-        path = self._options.timeline.replace("%r", str(worker))
-        shared = dict(self._options.environ) | self._setting | timeline_environ(self._options, path)
-        with sealed_file("hvdtune-key", self._key) as key_fd:
-            environ = worker_environ(shared | told | {"HVDTUNE_KEY_FD": str(key_fd)})
-            more = self._plan.descriptors(worker)
-            inherited, command = (key_fd, *more), (*self._plan.command, *map(str, more))
-            if not is_local(slot.host):
-                wait_s = self._options.start_timeout_s
-                command = relay_command(slot.host, self._plan.ssh, wait_s, inherited, command)
-            child = self._group.start(command, environ, inherited)
-        self._children[worker] = child
+        timeline = self._options.timeline.replace("%r", str(worker))
+        self._starter.start(worker, host, place, timeline, is_remote=not is_local(host))
         self._is_changed = True
-        self._output.watch(worker, child)
 
     def _form(self, form: Form) -> None:
-        from hvdtune.core.job.channel import JobChannel
-
         self._close_channel("another generation forms")
         self.account.note_forming(self._now_s())
         size = len(form.members)
@@ -506,7 +408,7 @@ class ElasticJob:
         ways = dict.fromkeys(map(self._way_of, form.members))
         # This machine's ranks reach what others reach, too.
         way = next((way for way in ways if not is_loopback(way)), self._options.address)
-        channel = JobChannel(self._key, size, way, wait_s, form.generation)
+        channel = JobChannel(self._starter.key, size, way, wait_s, form.generation)
         self._channel = channel
         for rank, worker in enumerate(form.members):
             place = Placement(form.generation, rank, size, channel.address, form.must_sync)
@@ -523,51 +425,30 @@ class ElasticJob:
             self._channel.close()
             self._channel = None
 
-    def _finish(self, why: str, failed: int | None) -> None:
-        dismissed = [n for n, w in self._membership.workers.items() if w.status is Status.DISMISSED]
+    def last_events(self, *, is_stopped: bool) -> list[JobEvent]:
+        return self._closed()
 
-        def leaving() -> list[int]:
-            return [n for n in dismissed if self._children[n].poll() is None]
+    def verdict(self, finish: Finish | None) -> tuple[int, str, int]:
+        found = 128 + signal.SIGTERM, f"{self._plan.title} was stopped", 0
+        if finish is not None:
+            found = self._failure(finish) if finish.why else (0, "", 0)
+        self._exit_code = found[0]
+        return found
 
-        wait_for_end(self._output, leaving, self._options.terminate_grace_s)
-        code, rank = 0, None
-        if why and not self._failures:
-            why += self._reason
-        if why:
-            rank = failed if failed is not None else next(iter(self._failures), None)
-            code, how = (1, "") if rank is None else self._ends[rank]
-            if rank is not None:
-                why = f"{self._name(rank)} {how}: {why}"
-        self._end(ExitReport(code, why, (), rank or 0))
+    def _failure(self, finish: Finish) -> tuple[int, str, int]:
+        why = finish.why if self._failures else finish.why + self._reason
+        failed = finish.failed
+        if failed is None:
+            failed = next(iter(self._failures), None)
+        if failed is None:
+            return 1, why, 0
+        code, how = self._ends[failed]
+        return code, f"{self._name(failed)} {how}: {why}", failed
 
-    def _stop(self) -> None:
-        """Ends the job, if it runs: SIGTERM to the ranks, SIGKILL to all that is left."""
-        if self._report is None:
-            self._group.signal_children(signal.SIGTERM)
-            try:
-                wait_for_end(self._output, self._running, self._options.terminate_grace_s)
-            finally:
-                code = 128 + signal.SIGTERM
-                self._end(ExitReport(code, f"{self._plan.title} was stopped", ()))
-
-    def _running(self) -> list[int]:
-        return [number for number, child in self._children.items() if child.poll() is None]
-
-    def _end(self, report: ExitReport) -> None:
-        """Leaves no process, thread or descriptor."""
-        if self._report is None:
-            self._report = report
-            try:
-                self._plan.discovery.close()
-                self._group.kill()
-                self._output.close(_LAST_OUTPUT_S)
-                self._close_channel("the job is over")
-                self._coordinator.close()
-                # Only now all that they have written is there.
-                tail = self._output.tail(report.rank)
-                self._report = replace(report, tail=tail)
-            finally:
-                resume_signals(self)
+    def close(self) -> None:
+        self._discovery.close()
+        self._close_channel("the job is over")
+        self._coordinator.close()
 
     def _name(self, worker: int) -> str:
         """How a process is called: as its output is marked, and where it is."""
