@@ -22,7 +22,6 @@ from hvdtune.launcher.plan import build_command, plan_slots, starts_its_own_rank
 from hvdtune.launcher.ranks import JobOptions
 from hvdtune.workflows.requests import (
     ComparisonRequest,
-    ElasticRequest,
     JobRequest,
     MpiRequest,
     OutputRequest,
@@ -51,7 +50,7 @@ def tunes_communication(options: RunOptions) -> bool:
 
 def job_of(
     options: RunOptions, place: ChosenHosts, variables: Mapping[str, str]
-) -> JobRequest | MpiRequest | ElasticRequest:
+) -> JobRequest | MpiRequest:
     """Return the command and its ranks at this placement, with these variables.
 
     Raises UsageError for a job that cannot run.

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
@@ -13,25 +12,23 @@ from hvdtune.errors import HvdtuneError
 from hvdtune.launcher.elastic import history, journal
 from hvdtune.launcher.elastic.chaos import Chaos
 from hvdtune.launcher.elastic.discovery import Discovery, DiscoveryScript, FixedHosts
-from hvdtune.launcher.elastic.membership import ElasticLimits
 from hvdtune.launcher.elastic.workers import ElasticWorkers
 from hvdtune.launcher.hosts import Host, checked_ssh_args, remote_hosts, this_host
 from hvdtune.launcher.job import Job
 from hvdtune.launcher.jobs import rank_options
 from hvdtune.launcher.plan import plan_slots
-from hvdtune.launcher.ranks import JobOptions, JobPlan
 from hvdtune.own_files import replacement
 
 if TYPE_CHECKING:
     from hvdtune.core.config.knobs import Setting
     from hvdtune.launcher.output import Writer
-    from hvdtune.workflows.requests import ElasticRequest, StatusReporter
+    from hvdtune.workflows.requests import JobRequest, StatusReporter
     from hvdtune.workflows.run_folder import RunFolder
     from hvdtune.workflows.session import LaunchFiles
 
 
 class ElasticStarter:
-    """Starts the job of an ElasticRequest and keeps its journal and history in the run folder.
+    """Starts an elastic job and keeps its journal and history in the run folder.
 
     Attributes:
         discovery: finds the hosts; the caller closes it.
@@ -39,16 +36,18 @@ class ElasticStarter:
 
     def __init__(
         self,
-        request: ElasticRequest,
+        job: JobRequest,
         folder: RunFolder | None,
         say: Callable[[str], None],
         reporter: StatusReporter,
     ) -> None:
-        """With `request.resume` return when no process of the former job runs.
+        """With `resume` return when no process of the former job runs.
 
         Raises UsageError if there is no job to resume.
         """
-        self._request, self._say, self._reporter = request, say, reporter
+        request = job.elastic
+        assert request is not None
+        self._job, self._request, self._say, self._reporter = job, request, say, reporter
         self._path = None if folder is None else folder.path
         self._has_warned = False
         self._former: journal.Journal | None = None
@@ -56,16 +55,14 @@ class ElasticStarter:
             self._former = journal.read_journal(self._path / journal.FILE_NAME)
             journal.await_end(self._former.processes)
         self.discovery: Discovery = FixedHosts(request.hosts)
-        if request.discovery_script is not None:
-            script, slots = request.discovery_script, request.slots_per_host
-            self.discovery = DiscoveryScript(script, slots, say)
+        if request.script is not None:
+            self.discovery = DiscoveryScript(request.script, request.slots_per_host, say)
 
     @contextmanager
     def start(self, setting: Setting, files: LaunchFiles, writers: list[Writer]) -> Iterator[Job]:
         """Start the job; report its account when it has ended."""
-        options = self._options(files)
-        workers = self._make_workers(setting, options, writers)
-        with Job(workers, options.terminate_grace_s) as job:
+        workers = self._make_workers(setting, files, writers)
+        with Job(workers, self._job.options.terminate_grace_s) as job:
             try:
                 yield job
             finally:
@@ -76,46 +73,31 @@ class ElasticStarter:
         if workers.why_no_chaos:
             self._reporter.warning(workers.why_no_chaos)
 
-    def _options(self, files: LaunchFiles) -> JobOptions:
-        request, discovery = self._request, self.discovery
+    def _make_workers(
+        self, setting: Setting, files: LaunchFiles, writers: list[Writer]
+    ) -> ElasticWorkers:
+        request, discovery, given = self._request, self.discovery, self._job.options
         hosts = tuple(Host(name, slots) for name, slots in discovery.found.items())
         # Without a host yet, the job listens at the address for this host.
         hosts = hosts or this_host(1)
         options = rank_options(
             plan_slots(hosts, sum(host.slots for host in hosts)),
-            request.variables,
-            request.timeline_max_mb,
-            request.timeline_when_full,
-            request.timeline_steps,
-        )
-        return replace(options, timeline=files.timeline("worker-%r.hvt"))
-
-    def _make_workers(
-        self, setting: Setting, options: JobOptions, writers: list[Writer]
-    ) -> ElasticWorkers:
-        request, discovery = self._request, self.discovery
-        limits = ElasticLimits(
-            min_ranks=request.min_ranks,
-            max_ranks=request.max_ranks or sys.maxsize,
-            elastic_timeout_s=request.elastic_timeout_s,
-            reset_limit=request.reset_limit,
-            cooldown=request.cooldown,
+            given.environ,
+            given.timeline_max_mb,
+            given.timeline_when_full,
+            given.timeline_steps,
         )
         # A host that is discovered later may be another machine.
-        remote = remote_hosts(discovery.found)
-        elsewhere = remote if discovery.is_fixed else ("a discovered host",)
-        ssh = checked_ssh_args(elsewhere, request.ssh_port, request.ssh_identity_file)
-        chaos = None if request.chaos is None else Chaos(request.chaos)
-        plan = JobPlan(request.command, (), request.words[0], ssh=ssh)
+        elsewhere = remote_hosts(discovery.found) if discovery.is_fixed else ("a discovered host",)
         return ElasticWorkers(
-            plan,
+            replace(self._job.plan, ssh=checked_ssh_args(elsewhere, *request.login)),
             setting,
-            options,
-            limits,
+            replace(options, timeline=files.timeline("worker-%r.hvt")),
+            request.limits,
             discovery,
             self._say,
             writers=writers,
-            chaos=chaos,
+            chaos=None if request.chaos is None else Chaos(request.chaos),
             former=self._former,
             formed=self._keep_history,
             changed=self._keep_journal,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NoReturn
 from hvdtune.errors import LaunchError
 from hvdtune.launcher.mpirun import mpi_start
 from hvdtune.launcher.ranks import setting_environ
-from hvdtune.workflows.requests import JobRequest, MpiRequest, RunRequest, StatusReporter
+from hvdtune.workflows.requests import MpiRequest, RunRequest, StatusReporter
 from hvdtune.workflows.session import Session
 
 if TYPE_CHECKING:
@@ -22,15 +22,16 @@ def launch(request: RunRequest, reporter: StatusReporter) -> LaunchResult:
     Raises UsageError for a request that cannot be met, and LaunchError if a process cannot be
     started.
     """
-    job, output = request.job, request.output
+    output = request.output
     with Session(request, reporter) as session:
+        job = session.job
         session.open_output()
-        if isinstance(job, JobRequest) and job.restart is not None:
+        if job.restart is not None:
             from hvdtune.workflows.restart import named_starter
 
             starter, setting = named_starter(job)
             return session.finish(lambda: starter.run_once(setting, session.writers))
-        if isinstance(job, JobRequest) and job.values.profile is not None:
+        if job.elastic is None and job.values.profile is not None:
             from hvdtune.workflows.fingerprint import warn_of_profile
 
             warn_of_profile(job, reporter)
@@ -43,7 +44,7 @@ def launch(request: RunRequest, reporter: StatusReporter) -> LaunchResult:
 def _run(session: Session, *, verbose: bool) -> ExitStatus:
     job = session.job
     running = session.start(job.values.core_setting())
-    if isinstance(job, JobRequest):
+    if job.elastic is None:
         if verbose:
             for slot, pid in zip(job.plan.slots, running.pids, strict=True):
                 session.reporter.info(f"rank {slot.rank} on {slot.host}: pid {pid}")

@@ -13,7 +13,7 @@ from hvdtune.errors import UsageError
 if TYPE_CHECKING:
     from hvdtune.core.config.knobs import Setting, Value
     from hvdtune.launcher.elastic.chaos import ChaosPlan
-    from hvdtune.launcher.elastic.slots import Cooldown
+    from hvdtune.launcher.elastic.membership import ElasticLimits
     from hvdtune.launcher.hosts import Host
     from hvdtune.launcher.mpirun import MpiJob
     from hvdtune.launcher.ranks import JobOptions, JobPlan
@@ -55,16 +55,40 @@ class SettingRequest:
 
 
 @dataclass(frozen=True)
+class ElasticRequest:
+    """Ranks that may come and go.
+
+    Attributes:
+        hosts: those without a script.
+        script: prints the hosts.
+        slots_per_host: slots of a host that the script prints without a number.
+        limits: those that do not depend on the ranks' options.
+        login: ssh's port and identity file.
+        chaos: faults to inject.
+        resume: continue the job of the run folder.
+    """
+
+    hosts: tuple[Host, ...]
+    script: str | None
+    slots_per_host: int
+    limits: ElasticLimits
+    login: tuple[int | None, str | None] = (None, None)
+    chaos: ChaosPlan | None = None
+    resume: bool = False
+
+
+@dataclass(frozen=True)
 class JobRequest:
-    """A job of fixed size.
+    """A job.
 
     Attributes:
         words: the user's command.
-        plan: the place of each rank.
+        plan: the place of each rank; no place in an elastic job.
         options: those of hvdtune's own ranks; ranks of another runtime use only its variables.
         adapter: the runtime of the ranks.
         placement: the options that place the ranks, as in `-np 2`.
         restart: set if each measurement starts the command.
+        elastic: set if ranks may come and go.
     """
 
     words: tuple[str, ...]
@@ -74,6 +98,7 @@ class JobRequest:
     adapter: Adapter = "hvdtune"
     placement: tuple[str, ...] = ()
     restart: RestartRequest | None = None
+    elastic: ElasticRequest | None = None
 
     @property
     def hosts(self) -> tuple[str, ...]:
@@ -88,42 +113,6 @@ class MpiRequest:
     job: MpiJob
     variables: Mapping[str, str]
     values: SettingRequest = SettingRequest()
-
-
-@dataclass(frozen=True)
-class ElasticRequest:
-    """A job whose ranks may come and go.
-
-    Attributes:
-        discovery_script: prints the hosts; None: they are `hosts`.
-        slots_per_host: slots of a host that the script prints without a number.
-        max_ranks: maximum number of ranks; None: all slots.
-        variables: those of the ranks.
-        chaos: faults to inject.
-        resume: continue the job of the run folder.
-
-    The others are as in launcher.run.JobOptions and launcher.elastic.membership.ElasticLimits.
-    """
-
-    words: tuple[str, ...]
-    command: tuple[str, ...]
-    hosts: tuple[Host, ...]
-    discovery_script: str | None
-    slots_per_host: int
-    min_ranks: int
-    max_ranks: int | None
-    elastic_timeout_s: float
-    reset_limit: int | None
-    cooldown: Cooldown | None
-    variables: Mapping[str, str]
-    chaos: ChaosPlan | None = None
-    values: SettingRequest = SettingRequest()
-    ssh_port: int | None = None
-    ssh_identity_file: str | None = None
-    resume: bool = False
-    timeline_max_mb: float = 0.0
-    timeline_when_full: str = ""
-    timeline_steps: str = ""
 
 
 @dataclass(frozen=True)
@@ -239,7 +228,7 @@ class RunRequest:
         output: the run folder, the ranks' output and the trace.
     """
 
-    job: JobRequest | MpiRequest | ElasticRequest
+    job: JobRequest | MpiRequest
     measurement: StudyRequest | ComparisonRequest | None = None
     output: OutputRequest = OutputRequest()
 

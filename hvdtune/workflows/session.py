@@ -16,7 +16,7 @@ from hvdtune.errors import ArgumentError, HvdtuneError
 from hvdtune.launcher.job import ExitReport
 from hvdtune.launcher.output import file_writer, stamped
 from hvdtune.launcher.rank_files import rank_files, worker_files
-from hvdtune.workflows.requests import ElasticRequest, MpiRequest, report_exit
+from hvdtune.workflows.requests import MpiRequest, report_exit
 from hvdtune.workflows.results import LaunchResult
 from hvdtune.workflows.run_folder import (
     RunFolder,
@@ -82,7 +82,7 @@ class Session:
 
     def __init__(self, request: RunRequest, reporter: StatusReporter) -> None:
         assert not isinstance(request.job, MpiRequest), "mpirun starts this job"
-        self.job: JobRequest | ElasticRequest = request.job
+        self.job: JobRequest = request.job
         self.output, self.reporter = request.output, reporter
         self.records = self.output.trace.path is not None or self.output.folder is not None
         self.number = -1
@@ -108,7 +108,7 @@ class Session:
         try:
             if isinstance(error, Stopped) and self.progress is not None:
                 self.close_view()
-                named = f" with -o {self.folder.path}" * isinstance(self.job, ElasticRequest)
+                named = f" with -o {self.folder.path}" * (self.job.elastic is not None)
                 self.reporter.info(
                     f"the same command{named} continues this study in {self.folder.path}"
                 )
@@ -148,7 +148,7 @@ class Session:
                 f"continuing the unfinished study in {found}; -o FOLDER starts a new one"
             )
         path = self.output.folder or found or fresh_path(self.job.words[0])
-        if isinstance(self.job, ElasticRequest) and self.job.resume:
+        if self.job.elastic is not None and self.job.elastic.resume:
             from hvdtune.launcher.elastic import journal
 
             journal.read_journal(path / journal.FILE_NAME)  # fails before anything is written
@@ -175,14 +175,13 @@ class Session:
             if self.output.verbose:
                 self.writers.append(self.progress.write)
         if (folder := self.output.rank_files) is not None:
-            is_elastic = isinstance(self.job, ElasticRequest)
-            files = worker_files(folder) if is_elastic else rank_files(folder, self.ranks)
+            is_fixed = self.job.elastic is None
+            files = rank_files(folder, self.ranks) if is_fixed else worker_files(folder)
             self.writers.append(self._stack.enter_context(files))
 
     @property
     def ranks(self) -> int:
         """The number of ranks of a job of fixed size."""
-        assert not isinstance(self.job, ElasticRequest)
         return len(self.job.plan.slots)
 
     def open_job(self, recording_mb: float = 0.0) -> None:
@@ -191,7 +190,7 @@ class Session:
         Args:
             recording_mb: limit of each recording unless the user set one; 0: no limit.
         """
-        if isinstance(self.job, ElasticRequest):
+        if self.job.elastic is not None:
             from hvdtune.workflows.elastic_job import ElasticStarter
 
             elastic = ElasticStarter(self.job, self._folder, self.say, self.reporter)
@@ -335,16 +334,11 @@ class Session:
             self.reporter.warning(self.latest.write_error)
 
 
-def run_identity(
-    job: JobRequest | ElasticRequest, study: Mapping[str, Any] | None = None
-) -> RunIdentity:
+def run_identity(job: JobRequest, study: Mapping[str, Any] | None = None) -> RunIdentity:
     """Return the identity of the job's run folder.
 
     With a study it contains the variables that the ranks are given and would not have inherited.
     """
-    hosts: tuple[str, ...] = ()
-    if isinstance(job, ElasticRequest):
-        given = job.variables
-    else:
-        hosts, given = tuple(slot.host for slot in job.plan.slots), job.options.environ
-    return RunIdentity(job.words, hosts, study, {} if study is None else given_variables(given))
+    hosts = tuple(slot.host for slot in job.plan.slots)
+    given = {} if study is None else given_variables(job.options.environ)
+    return RunIdentity(job.words, hosts, study, given)

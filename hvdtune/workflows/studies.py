@@ -34,7 +34,7 @@ from hvdtune.tuner.storage.database import parse_url, shown_url
 from hvdtune.tuner.storage.shared_study import SharedStudy
 from hvdtune.tuner.study import EarlierRuns, Study
 from hvdtune.workflows.fingerprint import fingerprint, software
-from hvdtune.workflows.requests import ElasticRequest, JobRequest, StatusReporter, StudyRequest
+from hvdtune.workflows.requests import JobRequest, StatusReporter, StudyRequest
 from hvdtune.workflows.run_folder import RUNS
 from hvdtune.workflows.session import Session, run_identity
 
@@ -51,20 +51,18 @@ _BACKGROUND_TRIALS: Final = 20
 _BACKGROUND_BUDGET_S: Final = 86400.0
 
 
-def start_setting(job: JobRequest | ElasticRequest) -> dict[str, Value]:
+def start_setting(job: JobRequest) -> dict[str, Value]:
     """Return the complete setting that the job starts with. Raises UsageError."""
     return default_setting() | read_setting() | job.values.core_setting()
 
 
-def live_options(
-    job: JobRequest | ElasticRequest, study: StudyRequest, default: Setting
-) -> TuneOptions:
+def live_options(job: JobRequest, study: StudyRequest, default: Setting) -> TuneOptions:
     """Return the options of a study in a live run. Raises UsageError if it cannot be searched."""
     options = TuneOptions(limits=LimitOptions(form_s=form_timeout_s(job)))
     keep = study.keep_timelines
     fixed = tuple(parse_assignments(job.values.fix))
     trials, budget_s = TuneOptions.trials, TuneOptions.time_budget_s
-    is_elastic = isinstance(job, ElasticRequest)
+    is_elastic = job.elastic is not None
     if is_elastic or study.in_background:
         options = ONE_RUN
     if study.in_background:
@@ -83,14 +81,14 @@ def live_options(
         is_elastic=is_elastic,
         keep_timelines=0 if is_elastic else TuneOptions.keep_timelines if keep is None else keep,
     )
-    hosts = _HOSTS_AT_MOST if isinstance(job, ElasticRequest) else len(job.hosts)
+    hosts = _HOSTS_AT_MOST if is_elastic else len(job.hosts)
     options.space(load_knobs(), default, hosts, awaits_script=not is_elastic)
     return options
 
 
-def form_timeout_s(job: JobRequest | ElasticRequest) -> float:
+def form_timeout_s(job: JobRequest) -> float:
     """Return how long the tuner waits until the ranks of a job of fixed size have met."""
-    if isinstance(job, ElasticRequest):
+    if job.elastic is not None:
         return TuneOptions.limits.form_s
     return max(TuneOptions.limits.form_s, job.options.start_timeout_s + 30)
 
@@ -111,7 +109,7 @@ def live_study(
         probe: reports errors while the link between the ranks is measured; None: not measured.
         share: the study in a database.
     """
-    if isinstance(session.job, ElasticRequest):
+    if session.job.elastic is not None:
         return _elastic_study(session, study, default, identity)
     tuned = replace(job_study(session, default, probe), share=share)
     if not study.use_earlier:
@@ -126,7 +124,7 @@ def _elastic_study(
     from hvdtune.workflows.elastic_job import ElasticStarter
 
     job, starter = session.job, session.starter
-    assert isinstance(job, ElasticRequest) and isinstance(starter, ElasticStarter)
+    assert isinstance(starter, ElasticStarter)
     discovery, parents = starter.discovery, (RUNS, session.folder.path.parent)
     earlier = EarlierRuns(run_identity(job, identity).to_json(), parents)
     return Study(
@@ -134,7 +132,7 @@ def _elastic_study(
         start_job=lambda launch: session.start(default),
         knobs=load_knobs(),
         default=default,
-        fingerprint=software(job.command),
+        fingerprint=software(job.plan.command),
         first_settings=[default_setting()],  # without this user's settings
         host=LocalHost(has_all_ranks=discovery.is_fixed and not remote_hosts(discovery.found)),
         earlier=earlier if study.use_earlier else None,
@@ -144,7 +142,6 @@ def _elastic_study(
 def job_study(session: Session, default: Setting, probe: StatusReporter | None) -> Study:
     """Return a study in live runs of the session's job of fixed size; see `live_study`."""
     job = session.job
-    assert isinstance(job, JobRequest)
     traces = RawTraces(session.folder.path, session.ranks) if session.records else None
     return Study(
         start_job=functools.partial(session.start, default),
@@ -160,7 +157,6 @@ def job_study(session: Session, default: Setting, probe: StatusReporter | None) 
 def restart_study(session: Session, found: RestartTarget, default: Setting) -> Study:
     """Return a study in which each measurement is a launch of the command."""
     job = session.job
-    assert isinstance(job, JobRequest)
     session.starter, session.records = found.starter, False
     return Study(
         start_job=ByRestarting(session.start, found.world(job)),
@@ -225,9 +221,7 @@ def sampling(
     return {"sampler": sampler, "ranges": ranges, "step_budget": study.step_budget}
 
 
-def searched(
-    study: StudyRequest, job: JobRequest | ElasticRequest, default: Setting
-) -> dict[str, Any]:
+def searched(study: StudyRequest, job: JobRequest, default: Setting) -> dict[str, Any]:
     """Return the search space as run.json contains it."""
     return {
         "default": dict(default),

@@ -23,8 +23,7 @@ from hvdtune.tuner.study import Study
 from hvdtune.workflows.fingerprint import past_winner, warn_of_profile
 from hvdtune.workflows.launches import DDP
 from hvdtune.workflows.requests import (
-    ElasticRequest,
-    JobRequest,
+    MpiRequest,
     RunRequest,
     StatusReporter,
     StudyRequest,
@@ -54,14 +53,14 @@ def tune(request: RunRequest, reporter: StatusReporter) -> StudyResult | LaunchR
     Raises Stopped for a signal before the verdict, StudyError if nothing can be measured.
     """
     job, study = request.job, request.measurement
-    assert isinstance(study, StudyRequest)
-    if isinstance(job, JobRequest) and job.restart is not None:
+    assert isinstance(study, StudyRequest) and not isinstance(job, MpiRequest)
+    if job.restart is not None:
         from hvdtune.workflows.restart_study import tune_by_restarting
 
         return tune_by_restarting(request, job, study, reporter)
     if study.in_background:
         return _tune_in_background(request, study, reporter)
-    if isinstance(job, JobRequest) and any(map(_is_of_ddp, named_knobs(study) or ())):
+    if job.elastic is None and any(map(_is_of_ddp, named_knobs(study) or ())):
         from hvdtune.workflows.restart_study import tune_in_two_scopes
 
         return tune_in_two_scopes(request, job, study, reporter)
@@ -80,9 +79,9 @@ def _tune_live(request: RunRequest, study: StudyRequest, reporter: StatusReporte
     """
     with Session(request, reporter) as session:
         default, options, identity = _begin(session, study)
-        job, share, is_elastic = session.job, None, isinstance(session.job, ElasticRequest)
+        job, share, is_elastic = session.job, None, session.job.elastic is not None
         session.records = session.output.trace.path is not None or not is_elastic
-        if isinstance(job, JobRequest):
+        if not is_elastic:
             share = chosen_share(study, job, identity, reporter)
         session.open_folder(identity | describe_share(share), continues=not is_elastic)
         session.open_output(default)
@@ -111,7 +110,7 @@ def _begin(session: Session, study: StudyRequest) -> tuple[Setting, TuneOptions,
     """Return the start setting, the options and the identity of a study in a live run."""
     job, default = session.job, start_setting(session.job)
     options = live_options(job, study, default)
-    if isinstance(job, JobRequest):
+    if job.elastic is None:
         warn_of_profile(job, session.reporter)
     return (
         default,
@@ -153,7 +152,7 @@ def _follow(supervisor: TunerSupervisor, session: Session, default: Setting) -> 
 
     def wait() -> Any:
         report: Any = supervisor.follow()
-        if not report.returncode or isinstance(session.job, ElasticRequest):
+        if not report.returncode or session.job.elastic is not None:
             return report
         setting = supervisor.setting
         under = "the default setting" if setting == default else describe(setting, default)
@@ -171,7 +170,7 @@ def _tune_in_background(
         session.open_output()
         session.open_folder(identity)
         path = session.folder.path
-        is_elastic = isinstance(session.job, ElasticRequest)
+        is_elastic = session.job.elastic is not None
         trials = functools.partial(_trials_of_memberships if is_elastic else _trials, path)
         log = _TrialLog(study.log_file, trials, reporter)
         session.open_job()

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Final
 
 from hvdtune.cli.cluster.chaos import ChaosOptions
 from hvdtune.errors import UsageError
 from hvdtune.launcher.elastic.chaos import ChaosPlan
+from hvdtune.launcher.elastic.membership import ElasticLimits
 from hvdtune.launcher.elastic.slots import Cooldown
 from hvdtune.launcher.plan import build_command
-from hvdtune.workflows.requests import ElasticRequest, SettingRequest
+from hvdtune.launcher.ranks import JobOptions, JobPlan
+from hvdtune.workflows.requests import ElasticRequest, JobRequest, SettingRequest
 
 if TYPE_CHECKING:
     from hvdtune.cli.options import ElasticOptions, RunOptions
@@ -22,7 +25,7 @@ _CHAOS_COOLDOWN: Final = Cooldown(1.0, 1.0)
 
 def elastic_request(
     options: RunOptions, place: ChosenHosts, values: SettingRequest, variables: Mapping[str, str]
-) -> ElasticRequest:
+) -> JobRequest:
     """Return the elastic job on the hosts of the placement, or on discovered ones.
 
     Raises UsageError for numbers of ranks that contradict each other.
@@ -33,28 +36,25 @@ def elastic_request(
     faults = _chaos_plan(options)
     least = elastic.min_num_proc or (1 if faults else place.ranks) or 1
     _check_sizes(elastic, place.ranks, least, room)
-    return ElasticRequest(
-        words=tuple(options.command),
-        command=build_command(options.command),
-        hosts=place.hosts,
-        discovery_script=script,
-        slots_per_host=options.placement.slots_per_host or 1,
+    limits = ElasticLimits(
         min_ranks=least,
         # As with Horovod, -np is no limit for a discovery script.
-        max_ranks=elastic.max_num_proc or (room and place.ranks) or room,
-        elastic_timeout_s=elastic.elastic_timeout or 600.0,
+        max_ranks=elastic.max_num_proc or (room and place.ranks) or room or sys.maxsize,
+        elastic_timeout_s=elastic.elastic_timeout or ElasticLimits.elastic_timeout_s,
         reset_limit=elastic.reset_limit,
         cooldown=Cooldown(*cooldown) if cooldown else _CHAOS_COOLDOWN if faults else None,
-        chaos=faults,
-        variables=variables,
-        values=values,
-        ssh_port=options.placement.ssh_port,
-        ssh_identity_file=options.placement.ssh_identity_file,
-        resume=elastic.resume,
+    )
+    job_options = JobOptions(
+        environ=variables,
         timeline_max_mb=timeline.timeline_max_mb or 0.0,
         timeline_when_full=timeline.timeline_when_full or "",
         timeline_steps=timeline.timeline_steps or "",
     )
+    plan = JobPlan(build_command(options.command), (), options.command[0])
+    login = options.placement.ssh_port, options.placement.ssh_identity_file
+    slots = options.placement.slots_per_host or 1
+    ranks = ElasticRequest(place.hosts, script, slots, limits, login, faults, elastic.resume)
+    return JobRequest(tuple(options.command), plan, job_options, values, elastic=ranks)
 
 
 def _check_sizes(elastic: ElasticOptions, ranks: int | None, least: int, room: int | None) -> None:
