@@ -90,7 +90,7 @@ class _Recordable(Protocol):
 
 
 class ControlTarget(Protocol):
-    """What callers reach: `launcher.ranks.Ranks` and what is like it."""
+    """The job that callers reach, such as `launcher.ranks.Ranks`."""
 
     @property
     def state(self) -> JobState: ...

@@ -22,7 +22,7 @@ class Start:
 
 @dataclass(frozen=True)
 class Kill:
-    """End the worker's process; `why` names what it failed to do, "" if nothing."""
+    """End the worker's process; `why` is its failure, "" for none."""
 
     worker: int
     why: str = ""
@@ -49,7 +49,7 @@ class Finish:
         why: the reason for a failure; "" if a rank returned from its script, or if the return
             codes of the processes are the reason.
         failed: the worker that failed, None for none or several.
-        leaving: workers that were told to leave and have time to end.
+        leaving: dismissed workers, which have time to end.
     """
 
     why: str = ""

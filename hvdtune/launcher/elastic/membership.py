@@ -350,8 +350,8 @@ class Membership:
         return [
             Remark(
                 f"{counted(len(unlisted), 'rank')} on hosts that are no longer listed will stay "
-                f"until at least {least} (--min-np) can go on without, for "
-                f"{self.limits.elastic_timeout_s:g} s (--elastic-timeout) at most"
+                f"until at least {least} (--min-np) are on listed hosts, for at most "
+                f"{self.limits.elastic_timeout_s:g} s (--elastic-timeout)"
             )
         ]
 
@@ -450,7 +450,7 @@ class Membership:
         limits = self.limits
         least = counted(limits.min_ranks, "rank")
         return (
-            f"the hosts that are listed have not had {least} (--min-np) to go on with in "
+            f"the listed hosts did not provide {least} (--min-np) within "
             f"{limits.elastic_timeout_s:g} s (--elastic-timeout)"
         )
 
@@ -469,9 +469,7 @@ class Membership:
     def _form_of(self, ready: list[int], now_s: float) -> list[Action]:
         limit = self.limits.reset_limit
         if limit is not None and self._has_formed and self.resets >= limit:
-            return self._finish(
-                f"the job was to be formed anew once more than --reset-limit {limit} allows"
-            )
+            return self._finish(f"reached --reset-limit ({limit})")
         members = tuple(self._by_host(ready[: self.limits.max_ranks]))
         dismissed = self._dismiss_but(members, now_s)
         must_sync = any(self.workers[one].said.must_sync for one in members)
@@ -488,13 +486,13 @@ class Membership:
         few = f"{counted(ready, 'rank')} of at least {limits.min_ranks} {are} {where}"
         can_come = self._of(Status.STARTING) or self.slots.next_return_s(now_s) < math.inf
         if limits.hosts_are_fixed and not can_come:
-            return self._finish(f"{few}, and no slot to start another one in")
+            return self._finish(f"{few}, and no slot is free for another one")
         if now_s >= self._deadline_s():
             waited_s = max(now_s - self._since_s, limits.elastic_timeout_s)
             starting = self._of(Status.STARTING)
             started = counted(len(starting), "process")
             late = f": {started} that started did not call hvd.init()" if starting else ""
-            return self._finish(f"{few}, and no more came in {round(waited_s, 1):g} s{late}")
+            return self._finish(f"{few}, and no other joined within {round(waited_s, 1):g} s{late}")
         return []
 
     def _deadline_s(self) -> float:

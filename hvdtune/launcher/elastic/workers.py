@@ -78,7 +78,7 @@ class ElasticWorkers(Workers):
     Attributes:
         processes: one for each worker.
         account: what the changes of ranks have cost so far.
-        history: who has been in the job when.
+        history: the members of each generation.
     """
 
     turn_s = _TURN_S
@@ -105,7 +105,7 @@ class ElasticWorkers(Workers):
             discovery: finds the hosts.
             say: takes a sentence about each change of the job.
             chaos: faults to inject.
-            former: of the job that this one takes over.
+            former: the journal of the job to continue.
             formed: is called when a generation has formed.
             changed: is called when `journal` has changed.
         """
@@ -135,12 +135,12 @@ class ElasticWorkers(Workers):
         self._starter = RankStarter(plan, options, setting, self.processes, key)
         self._channel: JobChannel | None = None
         self._is_told = False  # by the events: that a generation trains
-        self._given_up: dict[int, str] = {}  # which workers this launcher has ended, and why
-        self._raised: dict[int, str] = {}  # which workers' training functions have, and what
-        self._ends: dict[int, tuple[int, str]] = {}  # how workers have failed: exit code and words
-        self._failures: list[int] = []  # who has failed since the last generation
-        self._left: set[int] = set()  # those of them that were members
-        self._reason = ""  # why the generation before was left, as the end of a sentence
+        self._given_up: dict[int, str] = {}  # reasons for which the launcher ended workers
+        self._raised: dict[int, str] = {}  # errors of training functions, by worker
+        self._ends: dict[int, tuple[int, str]] = {}  # of failed workers: exit code and words
+        self._failures: list[int] = []  # since the last generation
+        self._left: set[int] = set()  # failed members of it
+        self._reason = ""  # for leaving the generation before, as the end of a sentence
         self._ways: dict[str, str | None] = {}
         self._exit_code: int | None = None
 
@@ -151,7 +151,7 @@ class ElasticWorkers(Workers):
 
     @property
     def why_no_chaos(self) -> str:
-        """Why no fault was made, "" where one was, or none was to be."""
+        """The reason why no fault was made, "" if one was, or none was planned."""
         return "" if self._chaos is None else self._chaos.why_none()
 
     def events(self, timeout_s: float) -> list[JobEvent]:
@@ -176,20 +176,20 @@ class ElasticWorkers(Workers):
         self._membership.note_hosts(self._hosts())
         if remark := self._discovery.take_remark():
             self._say(remark)
-        exits, said_by_workers = self.processes.take_exits(), self._coordinator.take()
+        exits, messages = self.processes.take_exits(), self._coordinator.take()
         events = self.events(0.0)
         now_s = self._now_s()
-        for came_s, said in said_by_workers:
-            if isinstance(said, Arrival):
-                self._note_ready(said, now_s)
-            elif isinstance(said, Progress):
-                self._note_progress(said, came_s - self._began_s)
-            elif isinstance(said, Training) and said.worker in self._membership.workers:
-                self._membership.note_training(said.worker, is_on=said.is_on)
-            elif isinstance(said, Raised):
-                self._raised[said.worker] = f"raised {said.why}"
+        for came_s, message in messages:
+            if isinstance(message, Arrival):
+                self._note_ready(message, now_s)
+            elif isinstance(message, Progress):
+                self._note_progress(message, came_s - self._began_s)
+            elif isinstance(message, Training) and message.worker in self._membership.workers:
+                self._membership.note_training(message.worker, is_on=message.is_on)
+            elif isinstance(message, Raised):
+                self._raised[message.worker] = f"raised {message.why}"
         for worker, code in exits:
-            if code != 0:  # the others go on, and what it has started with them
+            if code != 0:  # the other workers stay, its own children must not
                 self.processes.kill_left_by("HVDTUNE_WORKER", str(worker))
             self._note_exit(worker, code, now_s)
             self.history.note_exit(worker, now_s)
@@ -215,11 +215,11 @@ class ElasticWorkers(Workers):
         return self._channel.propose(setting)
 
     def document(self) -> dict[str, Any]:
-        """Who has been in the job when, and what that has cost: see `history`."""
+        """Return the members of each generation and the cost of the changes: see `history`."""
         return document(self.history, self.account, self._now_s())
 
     def journal(self) -> Journal:
-        """What another launcher can take over."""
+        """Return the journal with which another launcher can continue the job."""
         now_s, pids = self._now_s(), self.processes.pids
         running = (mark_of(pids[number]) for number in self.processes.running)
         return Journal(
@@ -236,7 +236,7 @@ class ElasticWorkers(Workers):
         return time.monotonic() - self._began_s
 
     def _hosts(self) -> Mapping[str, int]:
-        """The hosts, less those that this launcher cannot be reached from."""
+        """Return the hosts that can reach this launcher, with their slots."""
         found = self._discovery.found
         workers = self._membership.workers
         in_use = {workers[number].slot.host for number in self.processes.running}
@@ -247,7 +247,7 @@ class ElasticWorkers(Workers):
         return {name: slots for name, slots in found.items() if self._ways[name] is not None}
 
     def _way_to(self, name: str) -> str | None:
-        """This machine's address by which a host reaches it, None where there is none.
+        """Return this machine's address for a host, None if the host cannot reach it.
 
         A job of this machine's hosts listens on loopback until another one comes.
         """
@@ -258,7 +258,7 @@ class ElasticWorkers(Workers):
             config = launch_defaults(variables=self._options.environ)
             return address_for([name], config.rendezvous.own_address)
         except (LaunchError, UsageError) as error:
-            self._say(f"host {name} is left out: {error}")
+            self._say(f"host {name} is not used: {error}")
             return None
 
     def _note_exit(self, worker: int, code: int, now_s: float) -> None:
@@ -275,30 +275,32 @@ class ElasticWorkers(Workers):
             self._say(f"{self._name(worker)} {self._ends[worker][1]}")
         self._membership.note_exit(worker, code, now_s)
 
-    def _note_progress(self, said: Progress, came_s: float) -> None:
-        self.account.note_progress(came_s, said.samples, said.commits, is_commit=said.is_commit)
+    def _note_progress(self, message: Progress, came_s: float) -> None:
+        self.account.note_progress(
+            came_s, message.samples, message.commits, is_commit=message.is_commit
+        )
         if self._former is not None:
-            self._say(_taken_over(self._former, said.all_commits))
+            self._say(_taken_over(self._former, message.all_commits))
             self._former = None
-        self._commits = said.all_commits
+        self._commits = message.all_commits
         self._is_changed |= came_s - self._noted_s >= _NOTE_EVERY_S
 
-    def _note_ready(self, said: Arrival, now_s: float) -> None:
+    def _note_ready(self, message: Arrival, now_s: float) -> None:
         members = self._membership.members
-        is_current = said.generation == self._membership.generation
-        lost = [rank for rank in said.lost if is_current and rank < len(members)]
+        is_current = message.generation == self._membership.generation
+        lost = [rank for rank in message.lost if is_current and rank < len(members)]
         readiness = Readiness(
-            said.generation,
-            said.has_state,
-            said.commits,
-            said.must_sync,
+            message.generation,
+            message.has_state,
+            message.commits,
+            message.must_sync,
             frozenset(members[rank] for rank in lost),
         )
-        # Who has lost another rank only follows from what has happened to that one.
-        if is_current and said.why and not (said.lost or self._reason):
-            self._reason = f", as {self._name(said.worker)} raised {said.why}"
-        if said.worker in self._membership.workers:
-            self._membership.note_ready(said.worker, readiness, now_s)
+        # A worker that lost another rank is only a consequence of that rank's failure.
+        if is_current and message.why and not (message.lost or self._reason):
+            self._reason = f", as {self._name(message.worker)} raised {message.why}"
+        if message.worker in self._membership.workers:
+            self._membership.note_ready(message.worker, readiness, now_s)
         if self._membership.phase is JobPhase.GATHERING:
             self.account.note_gathering(now_s)
 
@@ -321,17 +323,17 @@ class ElasticWorkers(Workers):
         return [event] if self._is_told and not isinstance(event, Closed) else []
 
     def _take_reason(self) -> str:
-        """Why the generation has formed, to be said after that it has."""
+        """Return the reason for the new generation, as the end of a sentence."""
         names = [self._name(each) for each in self._failures if each in self._left]
         reason = f", without {' and '.join(names)}" if names else self._reason
         self._reason, self._failures, self._left = "", [], set()
         return reason
 
     def _note_silent(self) -> None:
-        """Members that are waited for may show that they are stopped, or cut off."""
+        """Note which of the missing members are stopped or cut off."""
         if not self._membership.waits_for_members:
             return
-        # Whoever ends by itself may hang up long before its process has ended.
+        # A worker that ends by itself may hang up long before its process has ended.
         is_gathering = self._membership.phase is JobPhase.GATHERING
         has_lost = self._coordinator.has_lost if is_gathering else self._coordinator.is_cut_off
         pids = self.processes.pids
@@ -350,7 +352,7 @@ class ElasticWorkers(Workers):
                 self._membership.note_heard(number)
 
     def _strike(self, now_s: float) -> None:
-        """Makes the fault that is due."""
+        """Make the fault that is due."""
         chaos, training_s = self._chaos, self.account.training_s(now_s)
         if chaos is None or training_s is None or not self._membership.is_training:
             return
@@ -376,7 +378,7 @@ class ElasticWorkers(Workers):
                 self._reason = ", as new ranks are ready"
                 if not added:
                     self._reason = ", as hosts are no longer listed"
-                # Rank 0 tells the others, so that all end at the same commit.
+                # Rank 0 informs the others, so that all end at the same commit.
                 self._coordinator.tell(self._membership.members[0], Update(added))
             case Abandon(why=why):
                 self._close_channel(why)
@@ -415,7 +417,7 @@ class ElasticWorkers(Workers):
             self._coordinator.tell(worker, place)
 
     def _way_of(self, worker: int) -> str:
-        """This machine's address by which a worker's host reaches it."""
+        """Return this machine's address for the host of a worker."""
         slot = self._membership.workers[worker].slot
         return self._ways.get(slot.host) or self._options.address
 
@@ -451,19 +453,19 @@ class ElasticWorkers(Workers):
         self._coordinator.close()
 
     def _name(self, worker: int) -> str:
-        """How a process is called: as its output is marked, and where it is."""
+        """Return the name of a process: its number, as in its output, and its place."""
         slot = self._membership.workers[worker].slot
         return f"worker {worker} (slot {slot.number} of {slot.host})"
 
 
 def _taken_over(former: Journal, commits: int) -> str:
-    """How far the training of a former launcher's job is."""
+    """Describe where the training of a former launcher's job continues."""
     if commits >= former.commits:
-        return f"the job is taken over, after {counted(commits, 'commit')}"
-    left = f"{counted(former.commits, 'commit')} of the job before"
+        return f"Training continues after {counted(commits, 'commit')} of the former launcher."
+    of = f"of the {counted(former.commits, 'commit')} of the former launcher"
     if commits == 0:
-        return f"the training begins anew: of {left} none is on a disk that the script resumes from"
-    return f"the job is taken over, after {counted(commits, 'commit')} of {left}: those on the disk"
+        return f"Training restarts from the beginning: none {of} was written to disk."
+    return f"Training continues after {commits} {of}: the others were not written to disk."
 
 
 def _is_stopped(pid: int) -> bool:

@@ -106,7 +106,7 @@ def test_another_launcher_takes_over_what_a_killed_one_knew_of_its_job(tmp_path)
     done = train(tmp_path, f"{options} --resume", *words)
     # Slot 2 has failed, and the numbers go on.
     assert "generation 2 has 2 ranks" in done.stderr
-    assert "the job is taken over, after" in done.stderr
+    assert "Training continues after" in done.stderr
     assert ends(done)[0].startswith("3,3,2,2,")
     known = json.loads((tmp_path / "run" / "membership.json").read_text())["otherData"]
     stays = known["hvdtune_elastic"]["stays"]
@@ -124,7 +124,7 @@ def test_a_training_that_kept_nothing_on_the_disk_is_said_to_begin_anew(tmp_path
     words = [8, 1, "0:2:raise"]
     train(tmp_path, options, *words, codes=(1,))
     done = train(tmp_path, f"{options} --resume", *words)
-    assert "the training begins anew: of 1 commit of the job before none is" in done.stderr
+    assert "Training restarts from the beginning: none of the 1 commit of the former" in done.stderr
     assert ends(done)[0] == "1,1,1,1"
 
 

@@ -153,7 +153,7 @@ def test_a_job_that_dies_goes_on_from_its_commit_on_the_disk(tmp_path, own):
 
 def test_too_few_ranks_end_the_job_with_a_sentence(tmp_path):
     done = train(tmp_path, "-np 2 --min-np 2 -H localhost:2", 12, 1, "1:2:leave", codes=(1,))
-    assert "1 rank of at least 2 is left, and no slot to start another one in" in done.stderr
+    assert "1 rank of at least 2 is left, and no slot is free for another one" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -174,13 +174,13 @@ def test_each_reset_says_its_reason(tmp_path):
     reason = ", as worker 1 (slot 1 of localhost) raised HorovodInternalError: as told"
     for generation in (1, 2):
         assert f"generation {generation} has 2 ranks on 1 host{reason}\n" in done.stderr
-    assert f"more than --reset-limit 2 allows{reason}\n" in done.stderr
+    assert f"reached --reset-limit (2){reason}\n" in done.stderr
 
 
 def test_the_reset_limit_ends_the_job_with_a_sentence(tmp_path):
     options = "-np 3 --min-np 1 -H localhost:3 --reset-limit 0"
     done = train(tmp_path, options, 24, 1, "1:2:leave", codes=(1,))
-    assert "more than --reset-limit 0 allows" in done.stderr
+    assert "reached --reset-limit (0)" in done.stderr
 
 
 def elastic_workers(command, options, limits, hosts, say=lambda sentence: None):
@@ -203,7 +203,7 @@ def test_a_generation_that_fails_between_two_looks_of_the_launcher_has_formed(tm
     workers = elastic_workers(command, JobOptions(environ=IMPORTS), limits, hosts)
     with Job(workers, 3.0) as job:
         report = job.wait()
-    assert "more than --reset-limit 0 allows" in report.reason
+    assert "reached --reset-limit (0)" in report.reason
 
 
 def test_a_host_that_cannot_reach_the_launcher_is_left_out():
