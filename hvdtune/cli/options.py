@@ -1,10 +1,9 @@
 """The options of `hvdtune run`, by noun: one row for each, with its parser, help and value.
 
-Rows with `behind` may stand behind a script, too. Rows with `of_horovod` are options of horovodrun,
-whose effects are in `hvdtune.horovod.vocabulary`; rows with `hidden` do nothing here.
+Rows with `behind` may stand behind a script, too. The rows of `OF_HOROVOD` are options
+of horovodrun, whose effects are in `hvdtune.horovod.vocabulary`; rows with `hidden` do
+nothing here. The type of a row without a parser is that of its field.
 """
-
-from __future__ import annotations
 
 import re
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ from hvdtune.cli.parameters import (
     flag,
     option,
     required,
+    rows_of,
     switch,
 )
 from hvdtune.errors import UsageError
@@ -130,8 +130,14 @@ def _read_file(ctx: click.Context, _: click.Parameter, path: Path | None) -> Pat
     return path
 
 
-_silent = partial(option, hidden=True, of_horovod=True)
-_silent_switch = partial(switch, hidden=True, of_horovod=True)
+# Rows that horovodrun lacks, next to those of a study and of restarts.
+_OWN_ROWS: Final = frozenset({
+    "command", "output_dir", "workbench_python", "as_json", "heartbeat_timeout", "transport",
+    "profile", "fix", "timeline_max_mb", "timeline_when_full", "timeline_steps", "timeline_format",
+    "controller", "resume",
+})  # fmt: skip
+_silent = partial(option, hidden=True)
+_silent_switch = partial(switch, hidden=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -143,36 +149,23 @@ class PlacementOptions:
         "-np",
         type=WholeNumber(1),
         behind=True,
-        of_horovod=True,
         help="Number of processes. [default: all slots of -H, else 1; with --trials the GPUs or "
         "cores of this host]",
     )
-    hosts: str | None = option(
-        "--hosts", "-H", behind=True, of_horovod=True, help="Hosts and slots, as in a:2,b:2."
-    )
+    hosts: str | None = option("--hosts", "-H", behind=True, help="Hosts and slots, as in a:2,b:2.")
     hostfile: Path | None = option(
-        "--hostfile",
-        "-hostfile",
-        type=Path,
-        behind=True,
-        of_horovod=True,
-        help="File with a line 'host slots=N' per host.",
+        "--hostfile", "-hostfile", behind=True, help="File with a line 'host slots=N' per host."
     )
     slots_per_host: int | None = option(
         type=WholeNumber(1),
-        of_horovod=True,
         help="Slots of each host without a number of slots. [default: 1; with one `hvdtune run` "
         "on each node, its GPUs]",
     )
     ssh_port: int | None = option(
-        "--ssh-port",
-        "-p",
-        type=WholeNumber(1, 65535),
-        of_horovod=True,
-        help="Port of ssh on the other hosts.",
+        "--ssh-port", "-p", type=WholeNumber(1, 65535), help="Port of ssh on the other hosts."
     )
     ssh_identity_file: str | None = option(
-        "--ssh-identity-file", "-i", of_horovod=True, help="Private key for ssh to the other hosts."
+        "--ssh-identity-file", "-i", help="Private key for ssh to the other hosts."
     )
 
 
@@ -183,7 +176,6 @@ class OutputOptions:
     output_dir: Path | None = option(
         "--output-dir",
         "-o",
-        type=Path,
         help="Folder for the run's files. With --trials, a study in it is continued. "
         "[default with --trials: the latest unfinished run of this script, else runs/SCRIPT-TIME]",
     )
@@ -195,22 +187,17 @@ class OutputOptions:
         "timelines. [default: HVDTUNE_WORKBENCH_PYTHON, else this Python]",
     )
     verbose: bool = flag(
-        of_horovod=True,
-        help="Report the start of each rank and its processors and, when tuning, show its output.",
+        help="Report the start of each rank and its processors and, when tuning, show its output."
     )
     as_json: bool = flag(
         "--json", help="Print the verdict as JSON on stdout and everything else on stderr."
     )
     output_filename: Path | None = option(
-        type=Path,
-        metavar="DIR",
-        of_horovod=True,
-        help="Also write each rank's output to DIR/rank.N/stdout and stderr.",
+        metavar="DIR", help="Also write each rank's output to DIR/rank.N/stdout and stderr."
     )
     prefix_output_with_timestamp: bool = flag(
         "--prefix-output-with-timestamp",
         "-prefix-timestamp",
-        of_horovod=True,
         help="Put the time before every line of the ranks' output.",
     )
 
@@ -222,7 +209,6 @@ class RankOptions:
     start_timeout: float | None = option(
         type=Number(1),
         behind=True,
-        of_horovod=True,
         help="Seconds that ranks in hvd.init() wait for the last one. [default: 30]",
     )
     heartbeat_timeout: float | None = option(
@@ -231,31 +217,25 @@ class RankOptions:
         help="Seconds of silence after which a rank counts as lost. [default: 2]",
     )
     transport: Literal["auto", "tcp"] | None = option(
-        type=click.Choice(["auto", "tcp"]),
-        behind=True,
-        help="auto: shared memory within a host, TCP between hosts. [default: auto]",
+        behind=True, help="auto: shared memory within a host, TCP between hosts. [default: auto]"
     )
-    disable_cache: bool = flag(hidden=True, of_horovod=True)
+    disable_cache: bool = flag(hidden=True)
     network_interfaces: str | None = option(
         "--network-interfaces",
         "--network-interface",
         metavar="A,B",
-        of_horovod=True,
         help="Network interface to listen on; only the first of a list is used. "
         "[default: loopback]",
     )
     stall_check: bool | None = switch(
-        of_horovod=True,
-        help="Explain operations that wait long, and end the job if they do not finish.",
+        help="Explain operations that wait long, and end the job if they do not finish."
     )
     stall_check_warning_time_seconds: float | None = option(
         type=Number(0),
-        of_horovod=True,
         help="Seconds until a waiting operation is explained; 0: never. [default: 5]",
     )
     stall_check_shutdown_time_seconds: float | None = option(
         type=Number(0),
-        of_horovod=True,
         help="Seconds until a waiting operation ends the job; 0: never. [default: 600]",
     )
     mpi_threads_disable: bool | None = _silent_switch()
@@ -263,16 +243,14 @@ class RankOptions:
     thread_affinity: str | None = option(
         type=_cores,
         metavar="CORE,...",
-        of_horovod=True,
         help="CPU cores for hvdtune's threads, one for each rank of a host.",
     )
     gloo_timeout_seconds: float | None = option(
-        type=Number(1), of_horovod=True, help="The same as --start-timeout, which overrides it."
+        type=Number(1), help="The same as --start-timeout, which overrides it."
     )
     log_level: str | None = option(
         type=_log_level,
         metavar="LEVEL",
-        of_horovod=True,
         help="One of trace, debug, info, warning, error and fatal. [default: warning]",
     )
     log_timestamp: bool | None = _silent_switch("--log-with-timestamp/--log-without-timestamp")
@@ -283,8 +261,8 @@ def _with_knobs(options: type[Options]) -> type[Options]:
     """Add the options of knobs that only horovodrun has, each made from its row."""
     for term in KNOBS:
         if term.help:
-            options.__annotations__[term.option] = "bool | None"
-            setattr(options, term.option, switch(help=term.help, of_horovod=True))
+            options.__annotations__[term.option] = bool | None
+            setattr(options, term.option, switch(help=term.help))
     return options
 
 
@@ -294,29 +272,20 @@ class KnobOptions:
     """Values of knobs."""
 
     fusion_threshold_mb: float | None = option(
-        type=Number(0),
-        behind=True,
-        of_horovod=True,
-        help="Largest bucket in MiB; 0: reduce each tensor alone.",
+        type=Number(0), behind=True, help="Largest bucket in MiB; 0: reduce each tensor alone."
     )
     cycle_time_ms: float | None = option(
         type=Number(0),
         behind=True,
-        of_horovod=True,
         help="Milliseconds to collect tensors before they are announced together.",
     )
     cache_capacity: int | None = option(
         type=WholeNumber(0),
         behind=True,
-        of_horovod=True,
         help="Number of tensors that the response cache remembers.",
     )
-    hierarchical_allreduce: bool | None = switch(
-        behind=True, of_horovod=True, help="Reduce within each host first."
-    )
-    profile: Path | None = option(
-        type=Path, help="Use the setting of this profile.yaml of a study."
-    )
+    hierarchical_allreduce: bool | None = switch(behind=True, help="Reduce within each host first.")
+    profile: Path | None = option(help="Use the setting of this profile.yaml of a study.")
     fix: tuple[str, ...] = option(
         multiple=True,
         default=(),
@@ -331,10 +300,7 @@ class TraceOptions:
     """The trace of all ranks."""
 
     timeline_filename: Path | None = option(
-        type=Path,
-        behind=True,
-        of_horovod=True,
-        help="Write a trace of all ranks to this file, for `hvdtune timeline view`.",
+        behind=True, help="Write a trace of all ranks to this file, for `hvdtune timeline view`."
     )
     timeline_max_mb: float | None = option(
         type=Number(1),
@@ -342,7 +308,6 @@ class TraceOptions:
         help="MiB of raw trace to keep per rank. [default: all; 16 with --trials]",
     )
     timeline_when_full: Literal["ring", "stop"] | None = option(
-        type=click.Choice(["ring", "stop"]),
         behind=True,
         help="Action at --timeline-max-mb. ring: drop the oldest records; stop: stop recording. "
         "[default: ring]",
@@ -354,14 +319,12 @@ class TraceOptions:
         help="Record only these steps, as in 100:120; ::50 means every 50th. [default: all]",
     )
     timeline_format: Literal["chrome", "horovod"] | None = option(
-        type=click.Choice(["chrome", "horovod"]),
         behind=True,
         help="Format of the trace. chrome: all ranks, for Perfetto and `hvdtune timeline`; "
         "horovod: Horovod's own. [default: chrome; horovod if HOROVOD_TIMELINE names the file]",
     )
     timeline_mark_cycles: bool | None = switch(
-        of_horovod=True,
-        help="Show cycles in a trace of Horovod's format; other traces always show them.",
+        help="Show cycles in a trace of Horovod's format; other traces always show them."
     )
 
 
@@ -381,7 +344,7 @@ class StudyOptions:
     )
     seed: int = option(type=WholeNumber(0), default=0, help="Seed of the search.")
     space: Path | None = option(
-        type=Path, metavar="FILE", help="YAML file with the range or choices of each knob."
+        metavar="FILE", help="YAML file with the range or choices of each knob."
     )
     objective: tuple[str, ...] = option(
         multiple=True,
@@ -390,7 +353,7 @@ class StudyOptions:
         help="step_time, samples_per_s, exposed_communication or cpu_time; may be repeated: "
         "several give a Pareto set, and the first one is verified. [default: step_time]",
     )
-    sampler: SamplerName | None = option(
+    sampler: "SamplerName | None" = option(
         type=click.Choice(["tpe", "gp", "cmaes", "random", "grid", "noisy_gp"]),
         help="Algorithm that proposes settings. [default: noisy_gp; tpe with several objectives]",
     )
@@ -430,16 +393,12 @@ class StudyOptions:
 class AutotuneOptions:
     """The search during one run of the script, as Horovod's autotuner does it."""
 
-    autotune: bool | None = switch(of_horovod=True, help="Tune during one run of the script.")
-    autotune_log_file: Path | None = option(
-        type=Path, of_horovod=True, help="Write a table of the trials to this CSV file."
-    )
+    autotune: bool | None = switch(help="Tune during one run of the script.")
+    autotune_log_file: Path | None = option(help="Write a table of the trials to this CSV file.")
     autotune_warmup_samples: int | None = _silent(type=WholeNumber(0))
     autotune_steps_per_sample: int | None = _silent(type=WholeNumber(1))
     autotune_bayes_opt_max_samples: int | None = option(
-        type=WholeNumber(1),
-        of_horovod=True,
-        help="Number of settings --autotune tries. [default: 20]",
+        type=WholeNumber(1), help="Number of settings --autotune tries. [default: 20]"
     )
     autotune_gaussian_process_noise: float | None = _silent(type=Number(0, 1))
 
@@ -449,14 +408,12 @@ class RestartOptions:
     """Measurements that start the command again."""
 
     mode: Literal["live", "restart"] | None = option(
-        type=click.Choice(["live", "restart"]),
         help="live: change settings while the script runs. restart: start any command once per "
-        "measurement. [default: live]",
+        "measurement. [default: live]"
     )
     adapter: Literal["hvdtune", "horovod", "ddp", "command"] | None = option(
-        type=click.Choice(["hvdtune", "horovod", "ddp", "command"]),
         help="Runtime to tune with --mode restart. horovod: by Horovod's variables; ddp: torch's "
-        "DistributedDataParallel; command: only by the variables of --vary. [default: hvdtune]",
+        "DistributedDataParallel; command: only by the variables of --vary. [default: hvdtune]"
     )
     vary: tuple[str, ...] = option(
         multiple=True,
@@ -486,36 +443,30 @@ class ElasticOptions:
         "--min-np",
         "--min-num-proc",
         type=WholeNumber(1),
-        of_horovod=True,
         help="Elastic: minimum number of ranks. [default: -np, or 1]",
     )
     max_num_proc: int | None = option(
         "--max-np",
         "--max-num-proc",
         type=WholeNumber(1),
-        of_horovod=True,
         help="Elastic: maximum number of ranks. [default: -np, all with a discovery script]",
     )
     host_discovery_script: str | None = option(
         metavar="COMMAND",
-        of_horovod=True,
         help="Elastic: run this every second; it prints a line 'host' or 'host:slots' for each.",
     )
     elastic_timeout: float | None = option(
         type=Number(1),
-        of_horovod=True,
         help="Elastic: seconds to wait while there are too few ranks. [default: 600]",
     )
     reset_limit: int | None = option(
         type=WholeNumber(0),
-        of_horovod=True,
         help="Elastic: maximum number of resets; one more ends the job. [default: none]",
     )
     blacklist_cooldown_range: tuple[int, int] | None = option(
         type=WholeNumber(1, 3600),
         nargs=2,
         metavar="FIRST MOST",
-        of_horovod=True,
         help="Elastic: seconds until a slot with a failed process is used again: the first time, "
         "then doubled each time up to the maximum. [default: never]",
     )
@@ -528,22 +479,17 @@ class ElasticOptions:
 class MpiOptions:
     """Who starts the ranks: hvdtune's launcher or mpirun."""
 
-    mpi_args: str | None = option(of_horovod=True, help="Further arguments for mpirun, with --mpi.")
-    tcp: bool = flag(of_horovod=True, help="Let MPI use TCP only, with --mpi.")
+    mpi_args: str | None = option(help="Further arguments for mpirun, with --mpi.")
+    tcp: bool = flag(help="Let MPI use TCP only, with --mpi.")
     binding_args: str | None = option(
-        of_horovod=True,
         help="Arguments for the binding of ranks by mpirun. "
-        "[default of Open MPI: --bind-to none --map-by slot]",
+        "[default of Open MPI: --bind-to none --map-by slot]"
     )
     # A key of the configuration file; the flags below override it.
-    controller: Literal["gloo", "mpi"] | None = option(
-        hidden=True, type=click.Choice(["gloo", "mpi"])
-    )
-    gloo: bool = flag(
-        of_horovod=True, help="Start the ranks with hvdtune's own launcher. [default]"
-    )
-    mpi: bool = flag(of_horovod=True, help="Start the ranks with mpirun.")
-    jsrun: bool = flag(hidden=True, of_horovod=True)
+    controller: Literal["gloo", "mpi"] | None = option(hidden=True)
+    gloo: bool = flag(help="Start the ranks with hvdtune's own launcher. [default]")
+    mpi: bool = flag(help="Start the ranks with mpirun.")
+    jsrun: bool = flag(hidden=True)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -551,26 +497,18 @@ class PageOptions:
     """Options that print something and end, and the configuration file."""
 
     version: bool = flag(
-        "--version",
-        "-v",
-        is_eager=True,
-        callback=show_version,
-        of_horovod=True,
-        help="Print the version.",
+        "--version", "-v", is_eager=True, callback=show_version, help="Print the version."
     )
     check_build: bool = flag(
         "--check-build",
         "-cb",
         is_eager=True,
         callback=_show_build,
-        of_horovod=True,
         help="Show frameworks, controllers and operations.",
     )
     config_file: Path | None = option(
-        type=Path,
         is_eager=True,
         callback=_read_file,
-        of_horovod=True,
         help="Read options from Horovod's YAML file; the command line overrides it.",
     )
 
@@ -604,3 +542,8 @@ class RunOptions:
     elastic: ElasticOptions = ElasticOptions()
     mpi: MpiOptions = MpiOptions()
     pages: PageOptions = PageOptions()
+
+
+OF_HOROVOD: Final = frozenset(rows_of(RunOptions)).difference(
+    _OWN_ROWS, rows_of(StudyOptions), rows_of(RestartOptions)
+)

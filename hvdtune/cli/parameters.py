@@ -11,7 +11,8 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Mapping
 from difflib import get_close_matches
-from typing import Any, Final, TypeVar
+from pathlib import Path
+from typing import Any, Final, Literal, TypeVar, get_args, get_origin
 
 import click
 
@@ -127,14 +128,11 @@ class RowOption(click.Option):
 
     Attributes:
         behind: it may stand behind a script as well.
-        of_horovod: horovodrun has it, too.
     """
 
-    def __init__(
-        self, *declared: Any, behind: bool = False, of_horovod: bool = False, **settings: Any
-    ) -> None:
+    def __init__(self, *declared: Any, behind: bool = False, **settings: Any) -> None:
         super().__init__(*declared, **settings)
-        self.behind, self.of_horovod = behind, of_horovod
+        self.behind = behind
 
 
 def option(*spellings: str, default: Any = None, **settings: Any) -> Any:
@@ -198,8 +196,17 @@ def parameters_of(options: type) -> list[click.Parameter]:
     found = []
     for name, field in rows_of(options).items():
         kind, _, settings = field.metadata[_DECLARED]
-        found.append(kind([name, *_spellings(field)], **settings))
+        found.append(kind([name, *_spellings(field)], **_typed(field.type) | settings))
     return found
+
+
+def _typed(annotation: Any) -> dict[str, Any]:
+    """Return the parser of an annotation with a Path or a Literal; {} for others."""
+    kinds = (annotation, *get_args(annotation))
+    choices = [get_args(kind) for kind in kinds if get_origin(kind) is Literal]
+    if choices:
+        return {"type": click.Choice(choices[0])}
+    return {"type": Path} if Path in kinds else {}
 
 
 def filled(options: type[Filled], values: Mapping[str, Any]) -> Filled:

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import click
 
-from hvdtune.cli.options import CONFIG_FILE, RunOptions
+from hvdtune.cli.options import CONFIG_FILE, OF_HOROVOD, RunOptions
 from hvdtune.cli.parameters import (
     CliCommand,
     RowOption,
@@ -33,7 +33,11 @@ _PATHS: Final = ("timeline_filename", "autotune_log_file")
 
 
 class RunCommand(CliCommand):
-    """Separates its options from the script's before the parser sees them; returns the options."""
+    """Separates its options from the script's before the parser sees them; returns the options.
+
+    Its help lists first the options that `hvdtune run` lacks, then those that may stand behind a
+    script.
+    """
 
     def __init__(
         self, name: str, options: type[RunOptions], left_out: Collection[str] = ()
@@ -42,12 +46,9 @@ class RunCommand(CliCommand):
             return filled(options, {"command": [*command], **merged(values)})
 
         params = [param for param in parameters_of(options) if param.name not in left_out]
+        of_run = rows_of(RunOptions)
+        params.sort(key=lambda param: (param.name in of_run, not getattr(param, "behind", False)))
         super().__init__(name, callback=made, params=params, help=options.__doc__)
-
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        return sorted(
-            super().get_params(ctx), key=lambda param: not getattr(param, "behind", False)
-        )
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         options = [option for option in self.get_params(ctx) if isinstance(option, click.Option)]
@@ -58,7 +59,7 @@ class RunCommand(CliCommand):
             for option in rows
             for meaning, words in (("yes", option.opts), ("no", option.secondary_opts))
             for word in words
-            if option.of_horovod and word.startswith("--")
+            if option.name in OF_HOROVOD and word.startswith("--")
         }
         ours, command = split_command(args, spellings(options), behind, abbreviated)
         try:
@@ -135,9 +136,8 @@ run = RunCommand("run", RunOptions)
 def horovod_rows() -> Mapping[str, tuple[str, Effect | None]]:
     """Return the first spelling and the effect of each of horovodrun's options, by option."""
     effects = {term.option: term.effect for term in TERMS}
-    rows = rows_of(RunOptions)
     return {
-        param.name: (spelling_of(rows[param.name]), effects.get(param.name))
-        for param in run.params
-        if isinstance(param, RowOption) and param.name and param.of_horovod
+        name: (spelling_of(row), effects.get(name))
+        for name, row in rows_of(RunOptions).items()
+        if name in OF_HOROVOD
     }

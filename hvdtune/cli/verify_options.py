@@ -1,12 +1,8 @@
 """The options of `hvdtune verify`, `aa` and `compare`: run's options without those of a search."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
-
-import click
 
 from hvdtune.cli.options import AutotuneOptions, RestartOptions, RunOptions, StudyOptions
 from hvdtune.cli.parameters import RowOption, WholeNumber, option, required, rows_of
@@ -16,7 +12,6 @@ from hvdtune.cli.run_command import RunCommand
 OF_A_SEARCH: Final = frozenset({
     "profile", "check_build", *rows_of(StudyOptions), *rows_of(AutotuneOptions),
 }) - {"time_budget", "seed"}  # fmt: skip
-_OF_RESTARTS: Final = frozenset(rows_of(RestartOptions))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,10 +41,8 @@ class VerifyOptions(CompareOptions):
     hvdtune verify --a old.yaml --b new.yaml -H 127.0.0.1:2,127.0.0.2:2 train.py
     """
 
-    b: Path = required(RowOption, "--b", type=Path, metavar="FILE", help="Setting B.")
-    a: Path | None = option(
-        type=Path, metavar="FILE", help="Setting A. [default: the default setting]"
-    )
+    b: Path = required(RowOption, "--b", metavar="FILE", help="Setting B.")
+    a: Path | None = option(metavar="FILE", help="Setting A. [default: the default setting]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,20 +81,7 @@ class VariantOptions(CompareOptions):
     )
 
 
-class CompareCommand(RunCommand):
-    """Leaves out the options of a search and lists the settings to compare first."""
-
-    def __init__(
-        self, name: str, options: type[CompareOptions], left_out: frozenset[str] = frozenset()
-    ) -> None:
-        super().__init__(name, options, OF_A_SEARCH | left_out)
-
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        first = ("a", "b", "variant", "pairs")
-        return sorted(super().get_params(ctx), key=lambda option: option.name not in first)
-
-
-verify = CompareCommand("verify", VerifyOptions)
+verify = RunCommand("verify", VerifyOptions, OF_A_SEARCH)
 # `aa` has nothing to plan, and the code of `compare` changes in a live run.
-aa = CompareCommand("aa", AaOptions, frozenset({"time_budget"}))
-compare = CompareCommand("compare", VariantOptions, _OF_RESTARTS)
+aa = RunCommand("aa", AaOptions, OF_A_SEARCH | {"time_budget"})
+compare = RunCommand("compare", VariantOptions, OF_A_SEARCH | {*rows_of(RestartOptions)})

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import click
-
 from hvdtune.cli.options import RunOptions, parse_duration
 from hvdtune.cli.parameters import WholeNumber, option
 from hvdtune.cli.run_command import RunCommand
@@ -40,12 +38,4 @@ class ChaosOptions(RunOptions):
     seed: int = option(type=WholeNumber(0), default=0, help="Seed of the choice of ranks.")
 
 
-class ChaosCommand(RunCommand):
-    """Lists the faults first."""
-
-    def get_params(self, ctx: click.Context) -> list[click.Parameter]:
-        first = ("kill_every", "stop_every")
-        return sorted(super().get_params(ctx), key=lambda option: option.name not in first)
-
-
-chaos = ChaosCommand("chaos", ChaosOptions, OF_A_SEARCH)
+chaos = RunCommand("chaos", ChaosOptions, OF_A_SEARCH)

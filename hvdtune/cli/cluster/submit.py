@@ -1,7 +1,5 @@
 """`hvdtune submit`: a batch script for a scheduler, printed or sent."""
 
-from __future__ import annotations
-
 import os
 from dataclasses import dataclass
 from pathlib import Path
