@@ -147,7 +147,7 @@ os.read(0, 1)
     ("program", "code", "said"),
     [
         (SKEWED, 0, "warn  127.0.0.2: its clock is 5.0 s ahead of this host's: run chrony"),
-        (OLD, 1, "FAIL  127.0.0.2: it has hvdtune 0.0.9, and this host "),
+        (OLD, 1, "FAIL  127.0.0.2: it has hvdtune 0.0.9, this host "),
         (
             "import hvdtune_absent",
             1,

@@ -33,8 +33,8 @@ kept = []
 Admission(listener, b"k" * 32, proof.RANK, 3, lambda *proved: kept.append(proved))
 """,
     "preflight": """
-from hvdtune.launcher.preflight.way import Doors
-address = Doors(["127.0.0.1"], b"k" * 32, "name").ports["127.0.0.1"]
+from hvdtune.launcher.preflight.way import open_doors
+address = open_doors(["127.0.0.1"], b"k" * 32, 3)["127.0.0.1"]
 """,
     "control": """
 from hvdtune.launcher import control

@@ -14,7 +14,7 @@ from hvdtune.launcher.preflight.advice import Expected, find_problems
 from hvdtune.launcher.preflight.facts import HostFacts, HostFailure, HostReport, PairReport
 from hvdtune.launcher.preflight.probe_link import ProbeError, ProbeLink, probe_command, why_no_probe
 from hvdtune.launcher.preflight.rounds import rounds
-from hvdtune.workflows.preflight import with_answer
+from hvdtune.workflows.preflight import HostCheck, with_answer
 
 KEY = bytes(range(32))
 GIB = 1 << 30
@@ -145,9 +145,9 @@ def test_a_host_that_fails_is_told_first():
             "a -> b: port 4711 of 10.0.0.2: refused: b is reachable from there at 10.1.0.2 (ib0)",
         ),
         (
-            {"state": "unauthenticated", "seen": "what answers there does not know the key"},
+            {"state": "unauthenticated", "seen": "the process there has another key"},
             "fail",
-            "a -> b: port 4711 of 10.0.0.2: what answers there does not know the key: check who",
+            "a -> b: port 4711 of 10.0.0.2: the process there has another key: check who",
         ),
         (
             {"meeting_port": 23456, "meeting_fault": "No answer within 5 s"},
@@ -206,25 +206,51 @@ DOORS = [
     {"address": "10.0.0.2", "port": 1, "interface": "eth0"},
     {"address": "10.1.0.2", "port": 2, "interface": "ib0"},
 ]
+MEETING = {"address": "10.0.0.2", "port": 23456, "interface": ""}
+
+
+def answered(report, doors, *states):
+    found = [
+        {"state": state, "seen": "" if state == "ok" else f"it is {state}"} for state in states
+    ]
+    answer = {"name_fault": "", "doors": found}
+    target = HostCheck(1, report)
+    target.doors = doors
+    return with_answer(PairReport("a", "b"), target, answer)
 
 
 @pytest.mark.parametrize(
-    ("stages", "state", "others"),
+    ("states", "others"),
     [
-        (("", ""), "ok", ()),
-        (("", "connect"), "ok", ()),
-        (("connect", ""), "unreachable", ("10.1.0.2 (ib0)",)),
-        (("authenticate", "connect"), "unauthenticated", ()),
+        (("ok", "ok"), ()),
+        (("ok", "unreachable"), ()),
+        (("unreachable", "ok"), ("10.1.0.2 (ib0)",)),
+        (("unauthenticated", "unreachable"), ()),
     ],
 )
-def test_the_address_that_ranks_have_decides(stages, state, others):
-    tried = [
-        {"name": "b", "address": door["address"], "stage": stage, "seen": stage}
-        for door, stage in zip(DOORS, stages, strict=True)
-    ]
-    answer = {"names": {"b": "", "c": "unknown"}, "doors": tried}
-    pair = with_answer(PairReport("a", "b"), answer, "10.0.0.2", DOORS)
-    assert (pair.state, pair.others, pair.port, pair.seen) == (state, others, 1, stages[0])
+def test_the_address_that_ranks_have_decides(states, others):
+    pair = answered(HOST, DOORS, *states)
+    seen = "" if states[0] == "ok" else f"it is {states[0]}"
+    assert (pair.state, pair.others, pair.port, pair.seen) == (states[0], others, 1, seen)
+
+
+@pytest.mark.parametrize(
+    ("states", "port", "fault"),
+    [
+        (("ok", "ok", "ok"), 23456, ""),
+        (("ok", "ok", "unreachable"), 23456, "it is unreachable"),
+        (("unreachable", "ok", "unreachable"), 0, ""),
+    ],
+)
+def test_the_port_of_the_meeting_counts_where_ranks_reach_each_other(states, port, fault):
+    pair = answered(replace(HOST, meeting_port=23456), [*DOORS, MEETING], *states)
+    assert (pair.state, pair.port) == (states[0], 1)
+    assert (pair.meeting_port, pair.meeting_fault) == (port, fault)
+
+
+def test_a_port_where_the_host_cannot_listen_is_not_tried():
+    host = replace(HOST, meeting_port=23456, meeting_fault="Address already in use")
+    assert answered(host, DOORS, "ok", "ok").meeting_port == 0
 
 
 @pytest.mark.parametrize(
@@ -278,23 +304,21 @@ def test_a_probe_answers_and_ends_with_its_launcher(gone):
     try:
         # What a login shell prints comes before.
         assert link.greet(time.monotonic() + 60) == __version__
-        facts = HostFacts.of(link.ask({"ask": "facts"}, 60))
+        link.send({"ask": "facts"})
+        facts = HostFacts.of(link.answer(60))
         assert facts.affinity and facts.usable >= 1 and facts.native_fault == ""
-        fault = link.ask(
-            {
-                "ask": "listen", "name": "b", "key": KEY.hex(), "address": "",
-                "launcher": "127.0.0.1", "interface": "nope0",
-            },
-            60,
-        )["fault"]  # fmt: skip
-        assert "nope0" in fault
+        link.send({
+            "ask": "listen", "number": 1, "key": KEY.hex(), "address": "",
+            "launcher": "127.0.0.1", "interface": "nope0", "meeting_port": 0,
+        })  # fmt: skip
+        assert "nope0" in link.answer(60)["fault"]
     finally:
         link.close()
     assert gone(pid)
 
 
-def doors(name="b", key=KEY, address="127.0.0.1"):
-    return way.Doors([address], key, name).ports[address]
+def door(address="127.0.0.1"):
+    return way.open_doors([address], KEY, 1)[address]
 
 
 def has_ipv6():
@@ -314,19 +338,19 @@ def has_ipv6():
     ],
 )
 def test_a_way_is_measured(address):
-    with way.dial(address, doors(address=address), KEY, "b", 60) as connection:
+    with way.dial(address, door(address), KEY, 1, 60) as connection:
         speed = way.measure(connection, 0.02)
     assert speed.round_trip_us > 0 and speed.mib_per_s > 0
     assert speed.round_trips >= 1 and speed.blocks >= 1
 
 
 @pytest.mark.parametrize(
-    ("name", "key"), [("b", bytes(32)), ("c", KEY)], ids=["another-key", "another-host"]
+    ("number", "key"), [(1, bytes(32)), (2, KEY)], ids=["another-key", "another-host"]
 )
-def test_who_knows_not_the_key_or_means_another_host_is_hung_up_on(name, key):
+def test_who_knows_not_the_key_or_means_another_host_is_hung_up_on(number, key):
     with pytest.raises(way.WayError) as refused:
-        way.dial("127.0.0.1", doors(), key, name, 60)
-    assert refused.value.stage == "authenticate"
+        way.dial("127.0.0.1", door(), key, number, 60)
+    assert refused.value.state == "unauthenticated"
 
 
 @pytest.mark.parametrize("stranger", [b"", b"HTTP/1.1 400 Bad Request\r\n\r\n" + bytes(100)])
@@ -342,14 +366,14 @@ def test_what_is_no_check_of_ours_does_not_pass_for_one(stranger):
         thread = threading.Thread(target=serve)
         thread.start()
         with pytest.raises(way.WayError) as refused:
-            way.dial("127.0.0.1", server.getsockname()[1], KEY, "b", 60)
+            way.dial("127.0.0.1", server.getsockname()[1], KEY, 1, 60)
         thread.join()
-    assert refused.value.stage == "authenticate"
+    assert refused.value.state == "unauthenticated"
 
 
 def test_nobody_at_a_port_is_told_as_the_system_says_it():
     with socket.socket() as closed:
         closed.bind(("127.0.0.1", 0))
         with pytest.raises(way.WayError, match="Connection refused") as refused:
-            way.dial("127.0.0.1", closed.getsockname()[1], KEY, "b", 60)
-    assert refused.value.stage == "connect"
+            way.dial("127.0.0.1", closed.getsockname()[1], KEY, 1, 60)
+    assert refused.value.state == "unreachable"

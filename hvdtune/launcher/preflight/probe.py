@@ -30,7 +30,7 @@ from hvdtune.errors import HvdtuneError
 from hvdtune.launcher import frames
 from hvdtune.launcher.agent import address_for_launcher
 from hvdtune.launcher.frames import Frames, frame, write_all
-from hvdtune.launcher.preflight.way import Doors, WayError, dial, measure
+from hvdtune.launcher.preflight.way import WayError, dial, measure, open_doors
 
 QUESTION, ANSWER = b"Q", b"A"
 _READ_BYTES: Final = 1 << 16
@@ -58,12 +58,10 @@ class _Host:
     def __init__(self) -> None:
         self._key = b""
         self._address = ""
-        self._doors: list[Doors] = []
         self._asked: dict[str, Callable[..., Answer]] = {
             "facts": _facts,
             "clock": lambda: {"wall_ns": time.time_ns()},
             "listen": self._listen,
-            "meet": self._meet,
             "reach": self._reach,
             "measure": self._measure,
         }
@@ -75,14 +73,17 @@ class _Host:
         except (HvdtuneError, OSError) as error:
             return {"fault": str(getattr(error, "strerror", None) or error)}
 
-    def _listen(self, name: str, key: str, address: str, launcher: str, interface: str) -> Answer:
-        """Listens where ranks of this host would, and at all its other addresses.
+    def _listen(
+        self, number: int, key: str, address: str, launcher: str, interface: str, meeting_port: int
+    ) -> Answer:
+        """Listen where ranks of this host would, and at all its other addresses.
 
         Args:
-            name: of this host, as the others call it.
-            address: where ranks would listen, "" for the one by which the launcher is reached.
+            number: number of this host.
+            address: where ranks would listen; "" for the address towards the launcher.
             launcher: an address of the launcher's host.
-            interface: the one that was chosen by name, "" for none.
+            interface: the chosen network interface; "" for none.
+            meeting_port: a further port where ranks would listen; 0 for none.
         """
         self._key = bytes.fromhex(key)
         if not address and interface:
@@ -91,49 +92,54 @@ class _Host:
         interfaces = {self._address: interface, **_addresses()}
         if ipaddress.ip_address(self._address).is_loopback:
             interfaces = {self._address: "lo"}
-        opened = Doors([*interfaces], self._key, name)
-        self._doors.append(opened)
         doors = [
             {"address": where, "port": port, "interface": interfaces[where]}
-            for where, port in opened.ports.items()
+            for where, port in open_doors([*interfaces], self._key, number).items()
         ]
-        return {"address": self._address, "doors": doors}
-
-    def _meet(self, name: str, port: int) -> Answer:
-        """Listens at this port, too, of the address where ranks of this host would."""
-        try:
-            self._doors.append(Doors([self._address], self._key, name, port))
-        except OSError as error:
-            return {"fault": os.strerror(error.errno or 0)}  # without the address
-        return {}
-
-    def _reach(self, targets: list[dict[str, Any]], timeout_s: float) -> Answer:
-        """Tries all doors of all targets at once."""
-        doors = [(target["name"], door) for target in targets for door in target["doors"]]
-
-        def attempt(each: tuple[str, dict[str, Any]]) -> Answer:
-            name, door = each
+        fault = ""
+        if meeting_port:
             try:
-                where = self._on_my_link(door["address"])
-                dial(where, door["port"], self._key, name, timeout_s).close()
-            except WayError as error:
-                return {"stage": error.stage, "seen": str(error)}
-            return {"stage": "", "seen": ""}
-
-        with ThreadPoolExecutor(_DIALS_AT_A_TIME) as pool:
-            names = list(pool.map(_name_fault, [target["name"] for target in targets]))
-            tried = list(pool.map(attempt, doors))
+                open_doors([self._address], self._key, number, meeting_port)
+            except OSError as error:
+                fault = os.strerror(error.errno or 0)  # without the address
+            else:
+                doors.append({"address": self._address, "port": meeting_port, "interface": ""})
         return {
-            "names": dict(zip([target["name"] for target in targets], names, strict=True)),
-            "doors": [
-                {"name": name, "address": door["address"], **found}
-                for (name, door), found in zip(doors, tried, strict=True)
-            ],
+            "address": self._address,
+            "doors": doors,
+            "meeting_port": meeting_port,
+            "meeting_fault": fault,
         }
 
-    def _measure(self, name: str, address: str, port: int, budget_s: float) -> Answer:
+    def _reach(self, targets: list[dict[str, Any]], timeout_s: float) -> Answer:
+        """Try all doors of all targets at once."""
+
+        def attempt(number: int, door: dict[str, Any]) -> Answer:
+            try:
+                where = self._on_my_link(door["address"])
+                dial(where, door["port"], self._key, number, timeout_s).close()
+            except WayError as error:
+                return {"state": error.state, "seen": str(error)}
+            return {"state": "ok", "seen": ""}
+
+        with ThreadPoolExecutor(_DIALS_AT_A_TIME) as pool:
+            tried = [
+                (
+                    pool.submit(_name_fault, target["name"]),
+                    [pool.submit(attempt, target["number"], door) for door in target["doors"]],
+                )
+                for target in targets
+            ]
+        return {
+            "targets": [
+                {"name_fault": fault.result(), "doors": [door.result() for door in doors]}
+                for fault, doors in tried
+            ]
+        }
+
+    def _measure(self, number: int, address: str, port: int, budget_s: float) -> Answer:
         where = self._on_my_link(address)
-        with dial(where, port, self._key, name, 10.0) as connection:
+        with dial(where, port, self._key, number, 10.0) as connection:
             return vars(measure(connection, budget_s))
 
     def _on_my_link(self, address: str) -> str:

@@ -113,11 +113,6 @@ class ProbeLink:
         found: dict[str, Any] = json.loads(payload)
         return found
 
-    def ask(self, question: Mapping[str, Any], timeout_s: float) -> dict[str, Any]:
-        """Asks and waits for the answer. Raises ProbeError."""
-        self.send(question)
-        return self.answer(timeout_s)
-
     def close(self) -> None:
         """Ends the probe. May be called again."""
         assert self._process.stdin is not None and self._process.stdout is not None
