@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from hvdtune.cli.options import RankOptions, RunOptions
 
 _OF_A_SEARCH: Final = (
-    "time_budget", "knobs", "space", "objective", "sampler", "step_budget", "train_steps",
+    "time_budget_s", "knobs", "space", "objective", "sampler", "step_budget", "train_steps",
     "probe_share",
 )  # fmt: skip
 # Open MPI's options --output-filename differ from ours, and between its versions.

@@ -27,6 +27,7 @@ from hvdtune.cli.parameters import (
 )
 from hvdtune.errors import UsageError
 from hvdtune.horovod.vocabulary import KNOBS, log_level
+from hvdtune.workflows.requests import StudyRequest
 
 if TYPE_CHECKING:
     from hvdtune.tuner.space.tune_options import SamplerName
@@ -329,12 +330,16 @@ class TraceOptions:
 
 
 @dataclass(frozen=True, kw_only=True)
-class StudyOptions:
+class StudyOptions(StudyRequest):
     """The search for a faster setting."""
 
     trials: int | None = option(type=WholeNumber(1), behind=True, help="Number of settings to try.")
-    time_budget: float | None = option(
-        type=parse_duration, metavar="TIME", behind=True, help="Time limit of the study, as in 8m."
+    time_budget_s: float | None = option(
+        "--time-budget",
+        type=parse_duration,
+        metavar="TIME",
+        behind=True,
+        help="Time limit of the study, as in 8m.",
     )
     knobs: tuple[str, ...] | None = option(
         type=_names,
@@ -348,7 +353,8 @@ class StudyOptions:
     )
     objective: tuple[str, ...] = option(
         multiple=True,
-        default=(),
+        default=("step_time",),
+        show_default=False,
         metavar="NAME",
         help="step_time, samples_per_s, exposed_communication or cpu_time; may be repeated: "
         "several give a Pareto set, and the first one is verified. [default: step_time]",

@@ -173,7 +173,7 @@ def rows_of(options: Any) -> dict[str, dataclasses.Field[Any]]:
     for field in dataclasses.fields(options):
         if dataclasses.is_dataclass(field.default):
             inner |= rows_of(field.default)
-        else:
+        elif _DECLARED in field.metadata:
             own[field.name] = field
     return {name: own.get(name, field) for name, field in {**own, **inner}.items()}
 

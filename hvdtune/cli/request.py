@@ -109,26 +109,14 @@ def measurement_of(options: RunOptions) -> StudyRequest | ComparisonRequest | No
     if isinstance(options, CompareOptions):
         a, b = (options.a, options.b) if isinstance(options, VerifyOptions) else (None, None)
         variant = options.variant if isinstance(options, VariantOptions) else None
-        return ComparisonRequest(a, b, variant, options.pairs, study.time_budget, study.seed)
+        return ComparisonRequest(a, b, variant, options.pairs, study.time_budget_s, study.seed)
     in_background = bool(autotune.autotune) and study.trials is None
     if not in_background and study.trials is None and options.restart.mode != "restart":
         return None
-    return StudyRequest(
-        trials=autotune.autotune_bayes_opt_max_samples if in_background else study.trials,
-        time_budget_s=study.time_budget,
-        seed=study.seed,
-        knobs=study.knobs,
-        space=study.space,
-        objectives=study.objective or ("step_time",),
-        sampler=study.sampler,
-        step_budget=study.step_budget,
-        train_steps=study.train_steps,
-        watch_drift=not study.no_drift,
-        probe_share=study.probe_share,
-        use_earlier=not study.ignore_earlier,
-        keep_timelines=study.keep_timelines,
-        storage=study.storage,
-        name=study.study_name,
+    trials = autotune.autotune_bayes_opt_max_samples if in_background else study.trials
+    return replace(
+        study,
+        trials=trials,
         log_file=autotune.autotune_log_file,
         launch_s=options.restart.launch_time,
         in_background=in_background,

@@ -11,7 +11,7 @@ from hvdtune.cli.run_command import RunCommand
 # The options of run for a search only, and --profile, which is --a here.
 OF_A_SEARCH: Final = frozenset({
     "profile", "check_build", *rows_of(StudyOptions), *rows_of(AutotuneOptions),
-}) - {"time_budget", "seed"}  # fmt: skip
+}) - {"time_budget_s", "seed"}  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,5 +83,5 @@ class VariantOptions(CompareOptions):
 
 verify = RunCommand("verify", VerifyOptions, OF_A_SEARCH)
 # `aa` has nothing to plan, and the code of `compare` changes in a live run.
-aa = RunCommand("aa", AaOptions, OF_A_SEARCH | {"time_budget"})
+aa = RunCommand("aa", AaOptions, OF_A_SEARCH | {"time_budget_s"})
 compare = RunCommand("compare", VariantOptions, OF_A_SEARCH | {*rows_of(RestartOptions)})

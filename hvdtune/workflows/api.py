@@ -151,9 +151,9 @@ def tune(
         seed=seed,
         knobs=None if knobs is None else tuple(knobs),
         space=_path(space),
-        objectives=tuple(objectives),
+        objective=tuple(objectives),
         sampler=sampler,
-        use_earlier=not ignore_earlier,
+        ignore_earlier=ignore_earlier,
     )
     output = OutputRequest(_path(run_dir), verbose=verbose)
     with _interruptible():

@@ -115,15 +115,16 @@ class MpiRequest:
     values: SettingRequest = SettingRequest()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, kw_only=True)
 class StudyRequest:
     """A search for a faster setting; None means the default of its kind of study.
 
     Attributes:
         knobs: names of the knobs to search; None: all.
         space: a YAML file with their ranges.
-        use_earlier: use results of earlier launches of the job.
-        storage: URL of a database with the study, under `name`.
+        storage: URL of a database with the study, under `study_name`.
+        no_drift: do not test the setting again after the verdict.
+        ignore_earlier: ignore results of earlier launches of the job.
         log_file: a CSV table of the trials, for a study in the background.
         launch_s: as in RestartRequest, for the launches of a study with DDP's knobs.
         in_background: leave the ranks' output on the terminal (--autotune).
@@ -131,19 +132,19 @@ class StudyRequest:
 
     trials: int | None = None
     time_budget_s: float | None = None
-    seed: int = 0
     knobs: tuple[str, ...] | None = None
+    seed: int = 0
     space: Path | None = None
-    objectives: tuple[str, ...] = ("step_time",)
+    objective: tuple[str, ...] = ("step_time",)
     sampler: SamplerName | None = None
     step_budget: int | None = None
     train_steps: int | None = None
-    watch_drift: bool = True
-    probe_share: float | None = None
-    use_earlier: bool = True
-    keep_timelines: int | None = None
     storage: str | None = None
-    name: str | None = None
+    study_name: str | None = None
+    keep_timelines: int | None = None
+    no_drift: bool = False
+    ignore_earlier: bool = False
+    probe_share: float | None = None
     log_file: Path | None = None
     launch_s: float | None = None
     in_background: bool = False

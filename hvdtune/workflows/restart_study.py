@@ -90,7 +90,7 @@ def tune_by_restarting(
         path = session.folder.path
         session.open_output(default)
         tuned = replace(restart_study(session, found, default), share=share)
-        if study.use_earlier:
+        if not study.ignore_earlier:
             tuned = with_known(tuned, session, identity)
         verdict = run_study(tuned, path, options, session.show).verdict
         words = _words_to_use(job, target, verdict, str(path / "profile.yaml"))
@@ -115,7 +115,7 @@ def tune_in_two_scopes(
     identity = {
         **searched(study, job, default),
         "mode": "live, then restart",
-        "objectives": list(study.objectives),
+        "objectives": list(study.objective),
     }
     with Session(request, reporter) as session:
         session.open_folder(identity, continues=True)
@@ -146,7 +146,7 @@ def _parts(
             "--knobs names only knobs of DistributedDataParallel, which cannot change in a live "
             f"run. Name other knobs as well ({LIVE} for all that can), or add --mode restart."
         )
-    if not {*study.objectives} <= {"step_time", "samples_per_s"} or any(
+    if not {*study.objective} <= {"step_time", "samples_per_s"} or any(
         given is not None
         for given in (study.train_steps, study.step_budget, study.storage, storage_url())
     ):
@@ -158,7 +158,7 @@ def _parts(
         everything = TuneOptions().space(load_knobs(), default, len(job.hosts))
         named = [name for name in others if name != LIVE]
         others = list(dict.fromkeys([*(knob.name for knob in everything.knobs), *named]))
-    live = replace(study, knobs=tuple(others), watch_drift=False)
+    live = replace(study, knobs=tuple(others), no_drift=True)
     named_target(job, ddp)  # raises UsageError
     return live_options(job, live, default), ddp
 
@@ -252,7 +252,7 @@ def _run_to_end(session: Session, setting: Setting) -> dict[str, Any]:
 
 def _tune_options(job: JobRequest, study: StudyRequest, target: Target) -> TuneOptions:
     if (
-        not {*study.objectives} <= {"step_time", "samples_per_s"}
+        not {*study.objective} <= {"step_time", "samples_per_s"}
         or study.train_steps
         or study.probe_share is not None
     ):
@@ -265,7 +265,7 @@ def _tune_options(job: JobRequest, study: StudyRequest, target: Target) -> TuneO
     tunable = target.searched if named is None else tuple(dict.fromkeys([*named, *varied]))
     return replace(
         _options(job, study, restart_of(job).launch_s, target.knobs),
-        use_earlier=study.use_earlier,
+        use_earlier=not study.ignore_earlier,
         tunable=tunable,
         **sampling(study, target.knobs, tunable, 1),
     )

@@ -76,8 +76,8 @@ def live_options(job: JobRequest, study: StudyRequest, default: Setting) -> Tune
         time_budget_s=study.time_budget_s or budget_s,
         seed=study.seed,
         fixed=fixed,
-        watch_drift=study.watch_drift,
-        use_earlier=study.use_earlier,
+        watch_drift=not study.no_drift,
+        use_earlier=not study.ignore_earlier,
         is_elastic=is_elastic,
         keep_timelines=0 if is_elastic else TuneOptions.keep_timelines if keep is None else keep,
     )
@@ -112,7 +112,7 @@ def live_study(
     if session.job.elastic is not None:
         return _elastic_study(session, study, default, identity)
     tuned = replace(job_study(session, default, probe), share=share)
-    if not study.use_earlier:
+    if study.ignore_earlier:
         return tuned
     return with_known(tuned, session, identity)
 
@@ -135,7 +135,7 @@ def _elastic_study(
         fingerprint=software(job.plan.command),
         first_settings=[default_setting()],  # without this user's settings
         host=LocalHost(has_all_ranks=discovery.is_fixed and not remote_hosts(discovery.found)),
-        earlier=earlier if study.use_earlier else None,
+        earlier=None if study.ignore_earlier else earlier,
     )
 
 
@@ -196,7 +196,7 @@ def named_knobs(study: StudyRequest) -> tuple[str, ...] | None:
 
 
 def _search_options(study: StudyRequest) -> dict[str, Any]:
-    objectives, tunable = check_objectives(list(study.objectives)), named_knobs(study)
+    objectives, tunable = check_objectives(list(study.objective)), named_knobs(study)
     share = study.probe_share
     return {
         "probe_share": TuneOptions.probe_share if share is None else share,
@@ -250,7 +250,7 @@ def chosen_share(
     known = fingerprint(job.plan, job.options)
     same = {"command": known["command"], "slots": known["slots"], **identity}
     digest = hashlib.sha256(json.dumps(same, sort_keys=True).encode()).hexdigest()
-    name = request.name or f"{Path(job.plan.title).stem}-{digest[:_NAME_DIGITS]}"
+    name = request.study_name or f"{Path(job.plan.title).stem}-{digest[:_NAME_DIGITS]}"
     reporter.info(f"study {name} in {shown_url(url)}")
     return SharedStudy(url, name, {**known, "study": dict(identity)})
 

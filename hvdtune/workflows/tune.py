@@ -115,7 +115,7 @@ def _begin(session: Session, study: StudyRequest) -> tuple[Setting, TuneOptions,
     return (
         default,
         options,
-        {**searched(study, job, default), "objectives": list(study.objectives)},
+        {**searched(study, job, default), "objectives": list(study.objective)},
     )
 
 
@@ -125,7 +125,7 @@ def _with_first_settings(tuned: Study, study: StudyRequest) -> Study:
     Then it tries the result of the nearest other study. A known setting comes before both.
     """
     plain = default_setting()
-    near = past_winner(tuned.fingerprint or {}) if study.use_earlier else None
+    near = None if study.ignore_earlier else past_winner(tuned.fingerprint or {})
     if near is None:
         return replace(tuned, first_settings=[plain])
     source = str(near.path.parent) if tuned.known is None else ""
