@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import ctypes
 import shutil
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Final
 
@@ -16,7 +14,7 @@ from hvdtune.core.rank.affinity import usable_processors
 from hvdtune.errors import UsageError
 from hvdtune.launcher.allocation import read_allocation
 from hvdtune.launcher.hosts import Host, parse_hosts, read_hostfile, this_host
-from hvdtune.launcher.nodes.slots import slots_of_lone_node
+from hvdtune.launcher.nodes.slots import slots_of_lone_node, visible_gpus
 from hvdtune.plural import counted
 
 if TYPE_CHECKING:
@@ -131,7 +129,7 @@ def _hosts_to_tune(env: Mapping[str, str]) -> ChosenHosts:
 
     There are at least two ranks: one rank has no communication to tune.
     """
-    if gpus := _gpus(env):
+    if gpus := visible_gpus(env):
         share, reason = gpus, counted(gpus, "GPU")
     else:
         cores, threads = usable_processors(), _threads(env)
@@ -147,31 +145,3 @@ def _hosts_to_tune(env: Mapping[str, str]) -> ChosenHosts:
 def _threads(env: Mapping[str, str]) -> int:
     text = env.get("OMP_NUM_THREADS", "").partition(",")[0].strip()
     return int(text) if text.isdigit() and int(text) else 1
-
-
-def _gpus(env: Mapping[str, str]) -> int:
-    """Return the number of GPUs that CUDA would show to a process with this environment."""
-    visible = env.get("CUDA_VISIBLE_DEVICES")
-    present = _nvml_gpus() or sum(1 for path in Path("/dev").glob("nvidia[0-9]*"))
-    if visible is None:
-        return present
-    # As CUDA does, stop at the first invalid entry.
-    shown = 0
-    for entry in map(str.strip, visible.split(",")):
-        is_valid = int(entry) < present if entry.isdigit() else entry.startswith(("GPU-", "MIG-"))
-        if not is_valid:
-            break
-        shown += 1
-    return shown
-
-
-def _nvml_gpus() -> int:
-    try:
-        nvml = ctypes.CDLL("libnvidia-ml.so.1")
-        count = ctypes.c_uint()
-        if nvml.nvmlInit_v2() or nvml.nvmlDeviceGetCount_v2(ctypes.byref(count)):
-            return 0
-        nvml.nvmlShutdown()
-    except (OSError, AttributeError):
-        return 0
-    return count.value

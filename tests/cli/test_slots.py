@@ -2,7 +2,8 @@
 
 import pytest
 
-from hvdtune.cli import app
+from hvdtune.cli import app, placement
+from hvdtune.cli.options import PlacementOptions
 from hvdtune.cli.request import tunes_communication
 from hvdtune.core.rank.affinity import usable_processors
 
@@ -21,26 +22,20 @@ def started(monkeypatch, hvdtune, script, tmp_path, environ, *words):
     return int(*sizes), err.partition("\n")[0]
 
 
-@pytest.mark.parametrize(
-    ("environ", "ranks", "reason"),
-    [
-        pytest.param({"CUDA_VISIBLE_DEVICES": "GPU-a,GPU-b,GPU-c"}, 3, "3 GPUs", id="gpus"),
-        pytest.param(
-            {"OMP_NUM_THREADS": str(_CORES)},
-            2,
-            f"OMP_NUM_THREADS={_CORES}; a study needs 2 ranks",
-            id="threads",
-            marks=pytest.mark.skipif(_CORES < 2, reason="a core alone has no threads to share it"),
-        ),
-    ],
-)
-def test_a_study_starts_a_rank_per_gpu_or_per_share_of_the_cores(
-    monkeypatch, hvdtune, script, tmp_path, environ, ranks, reason
-):
+def test_a_study_starts_a_rank_per_gpu(monkeypatch):
+    monkeypatch.setattr(placement, "visible_gpus", lambda environ: 3)
+    found = placement.choose_hosts(PlacementOptions(), tunes=True)
+    assert (found.ranks, found.words) == (3, ("-np", "3"))
+    assert found.notice == "starting 3 ranks on this host (3 GPUs); -np N starts N ranks"
+
+
+@pytest.mark.skipif(_CORES < 2, reason="a core alone has no threads to share it")
+def test_a_study_starts_a_rank_per_share_of_the_cores(monkeypatch, hvdtune, script, tmp_path):
+    environ = {"OMP_NUM_THREADS": str(_CORES)}
     size, line = started(monkeypatch, hvdtune, script, tmp_path, environ, *_STUDY)
-    assert size == ranks
-    assert line.startswith(f"hvdtune: starting {ranks} ranks on this host (")
-    assert f"{reason}); -np N starts N ranks" in line
+    assert size == 2
+    assert line.startswith("hvdtune: starting 2 ranks on this host (")
+    assert f"OMP_NUM_THREADS={_CORES}; a study needs 2 ranks); -np N starts N ranks" in line
 
 
 @pytest.mark.skipif(_CORES > 8, reason="a rank per core would be many processes")

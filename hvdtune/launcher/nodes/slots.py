@@ -39,13 +39,18 @@ def slots_of_lone_node(environ: Mapping[str, str] | None = None) -> int | None:
     return slots_of_node(env) if is_lone else None
 
 
+def visible_gpus(env: Mapping[str, str]) -> int:
+    """Return the number of GPUs that CUDA's driver shows to this process; 0 without a driver."""
+    return len(nccl.report(env.get("HVDTUNE_CUDA_LIBRARY", ""), "").get("gpus", ()))
+
+
 def _as_torchrun_counts(env: Mapping[str, str]) -> int:
     """Return the number for a number, `cpu`, `gpu`, or `auto` (GPUs, else processors)."""
     asked = env[_PROCESSES]
     if asked == "cpu":
         return usable_processors()
     if asked in ("auto", "gpu"):
-        gpus = len(nccl.report(env.get("HVDTUNE_CUDA_LIBRARY", ""), "").get("gpus", ()))
+        gpus = visible_gpus(env)
         if asked == "gpu" and not gpus:
             raise UsageError(f"{_PROCESSES}=gpu, but CUDA's driver finds no GPU on this host.")
         return gpus or usable_processors()
