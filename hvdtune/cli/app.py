@@ -50,10 +50,10 @@ def app() -> None:
 
 
 def main(args: Sequence[str] | None = None) -> None:
-    """Parses, acts and exits.
+    """Run the command and exit.
 
-    0, 1 for a failure, 2 for a usage error, 3 and 4 for verdicts (`tuner.verdict`), else the code
-    of the job.
+    The exit code is 0, 1 for a failure, 2 for a usage error, 3 or 4 for a verdict
+    (`tuner.verdict`), or the exit code of the job.
     """
     open_missing_streams()
     show_any_text()
@@ -67,7 +67,7 @@ def main(args: Sequence[str] | None = None) -> None:
     except (HvdtuneError, click.ClickException) as error:
         code = error.exit_code
         text = messages.spelled(error)
-        if text.startswith("Usage: "):  # nothing was asked for: the answer is the help
+        if text.startswith("Usage: "):  # no command was given: the help is the message
             print(text, file=sys.stderr)
         else:
             messages.error(text)
@@ -76,14 +76,14 @@ def main(args: Sequence[str] | None = None) -> None:
     except KeyboardInterrupt as error:
         code = getattr(error, "exit_code", 130)
         messages.error(str(error) or "stopped by SIGINT")
-    except BrokenPipeError:  # nobody reads on, as after `| head`
+    except BrokenPipeError:  # the reader has exited, as after `| head`
         _drop_output()
         code = 1
     except OSError as error:
         code = 1
         if error.filename is None:
             _drop_output()
-            messages.error(f"the operating system reports: {error.strerror or error}")
+            messages.error(f"operating system error: {error.strerror or error}")
         else:
             messages.error(f"{os.fsdecode(error.filename)}: {error.strerror}")
     except RuntimeError as error:
@@ -100,7 +100,7 @@ def main(args: Sequence[str] | None = None) -> None:
 
 
 def _drop_output() -> None:
-    """Drop the output that is left, which Python would write when it ends."""
+    """Drop the remaining output, which Python would write at its exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
@@ -121,19 +121,19 @@ def horovodrun() -> None:
 
 
 def parse(args: Sequence[str]) -> Any:
-    """Runs the command that the words name and returns its exit code, for `run` its options.
+    """Run the command and return its exit code; for `run`, return the options.
 
     Raises ClickException and HvdtuneError.
     """
     try:
         with app.make_context("hvdtune", [*args], obj=[*args]) as context:
             return app.invoke(context)
-    except click.exceptions.Exit as end:  # what was asked for was printed
+    except click.exceptions.Exit as end:  # after --help or --version
         return end.exit_code
 
 
 def act(parsed: Any, words: Sequence[str]) -> int:
-    """Runs what the words meant; other commands have run already and left their exit code."""
+    """Run the job of `run`; other commands have run already and returned their exit code."""
     if isinstance(parsed, RunOptions):
         from hvdtune.cli.run import run
 
@@ -144,9 +144,9 @@ def act(parsed: Any, words: Sequence[str]) -> int:
 @command()
 @json_option
 def doctor(*, as_json: bool) -> int:
-    """Show what this machine has for hvdtune, and how to get what is missing.
+    """Show which parts of hvdtune work on this machine, and how to get the missing ones.
 
-    The exit code is 1 where hvdtune cannot run, or `hvd.init()` would raise an error.
+    The exit code is 1 if hvdtune cannot run, or if `hvd.init()` would raise an error.
     """
     from hvdtune.doctor import examine, is_ready, render_json, render_text
 
@@ -219,13 +219,13 @@ def export_profile(
     "--output", "-o", type=Path, help="The profile to write. [default: LOG's name with .yaml]"
 )
 def import_log(path: Path, *, output: Path | None) -> int:
-    """Say what a log of Horovod's autotune proves, and write its choice as a profile."""
+    """Assess a log of Horovod's autotune, and write its choice as a profile."""
     from hvdtune.cli.profile import import_autotune
 
     return import_autotune(path, output)
 
 
-# In the order in which the help lists them
+# In the order of the help
 for _command in (
     run,
     chaos,

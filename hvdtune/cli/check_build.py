@@ -1,4 +1,4 @@
-"""`--check-build`: what there is, as horovodrun shows it."""
+"""`--check-build`: the available parts, in horovodrun's form."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FRAMEWORKS: Final = (
 
 
 def render() -> str:
-    """Horovod's page; what it calls Gloo is hvdtune's own."""
+    """Return Horovod's page; its "Gloo" is hvdtune's own controller and operations."""
     mpi = bool(built_plugins())
     frameworks = [(title, _imports(module)) for title, module in _FRAMEWORKS]
     absent = [(library, False) for library in ABSENT_LIBRARIES]

@@ -54,7 +54,7 @@ def address_options(function: Callable[..., Any]) -> Callable[..., Any]:
     nargs=-1,
     type=Path,
     metavar="[RUN|TRACE|STUDY]...",
-    help="What to show. [default: the newest of ./runs]",
+    help="Runs, traces or studies to show. [default: the newest of ./runs]",
 )
 @click.option(
     "--attach",

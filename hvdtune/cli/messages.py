@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from hvdtune.launcher.output import Writer
     from hvdtune.workflows.requests import ProgressView
 
-# Control characters, what reverses the direction of text, and halves of pairs.
+# Control characters, marks that reverse the direction of text, and lone surrogates.
 _STEERING: Final = re.compile(
     "[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]"
 )
@@ -33,12 +33,12 @@ _OPTIONS: Final = {
 
 
 def visible(text: str) -> str:
-    """Text with what would steer a terminal shown instead, as `\\x1b`."""
+    """Return the text with characters that steer a terminal escaped, as in `\\x1b`."""
     return _STEERING.sub(lambda match: match[0].encode("unicode_escape").decode(), text)
 
 
 class _Shown:
-    """A stream to a terminal, for text with names that others chose."""
+    """A stream to a terminal that escapes the names that others chose."""
 
     def __init__(self, stream: Any) -> None:
         self._stream = stream
@@ -63,11 +63,11 @@ def names_made_visible() -> Iterator[None]:
 
 
 def spelled(error: HvdtuneError | click.ClickException) -> str:
-    """The error's message, with options in place of what the Python API calls them."""
+    """Return the error's message with options instead of parameters of the Python API."""
     if isinstance(error, ArgumentError):
         option = _OPTIONS.get(error.name, f"--{error.name.replace('_', '-')}")
         return error.words({error.name: option})
-    if isinstance(error, click.NoSuchOption):  # whose sentence depends on click's version
+    if isinstance(error, click.NoSuchOption):  # its message depends on click's version
         close = ", ".join(sorted(error.possibilities or ()))
         return f"No such option: {error.option_name}" + (
             f" (Possible options: {close})" if close else ""
@@ -78,22 +78,22 @@ def spelled(error: HvdtuneError | click.ClickException) -> str:
 
 
 def error(text: str) -> None:
-    """`hvdtune: error: ...`"""
+    """Print `hvdtune: error: ...`."""
     print("hvdtune: error:", visible(" ".join(text.split())), file=sys.stderr, flush=True)
 
 
 def warning(text: str) -> None:
-    """`hvdtune: warning: ...`"""
+    """Print `hvdtune: warning: ...`."""
     print("hvdtune: warning:", visible(" ".join(text.split())), file=sys.stderr, flush=True)
 
 
 def info(text: str) -> None:
-    """`hvdtune: ...`"""
+    """Print `hvdtune: ...`."""
     print("hvdtune:", visible(text), file=sys.stderr, flush=True)
 
 
 class TerminalReporter:
-    """Shows on the terminal what workflows report; with `json_only` nothing of it is on stdout."""
+    """Shows the messages of workflows on the terminal; with `json_only`, stdout gets none."""
 
     info = staticmethod(info)
     warning = staticmethod(warning)
@@ -104,13 +104,13 @@ class TerminalReporter:
 
     @functools.cached_property
     def write(self) -> Writer:
-        """Passes the ranks' output on."""
+        """Return a writer that passes the ranks' output on."""
         from hvdtune.launcher.output import terminal_writer
 
         return terminal_writer()
 
     def progress(self, default: Setting) -> AbstractContextManager[ProgressView]:
-        """Shows a study's progress."""
+        """Return a display of a study's progress."""
         from hvdtune.cli.terminal.display import open_display
 
         return open_display(default, json_only=self._json_only)

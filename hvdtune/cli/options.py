@@ -483,7 +483,7 @@ class ElasticOptions:
 
 @dataclass(frozen=True, kw_only=True)
 class MpiOptions:
-    """Who starts the ranks: hvdtune's launcher or mpirun."""
+    """The launcher of the ranks: hvdtune's own or mpirun."""
 
     mpi_args: str | None = option(help="Further arguments for mpirun, with --mpi.")
     tcp: bool = flag(help="Let MPI use TCP only, with --mpi.")

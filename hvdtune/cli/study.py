@@ -142,7 +142,9 @@ def delete(study: str, *, yes: bool, runs: Path, storage: str | None) -> int:
         what = f"{place.folder} ({counted(len(own_files(place.folder)), 'file')})"
     if not yes:
         if not sys.stdin.isatty():
-            raise UsageError(f"{what} is not deleted: there is no terminal to ask on; add --yes")
+            raise UsageError(
+                f"{what} was not deleted: there is no terminal to confirm it; add --yes"
+            )
         if not click.confirm(f"delete {what}?", err=True):
             return 1
     if url is not None:
@@ -156,7 +158,7 @@ def delete(study: str, *, yes: bool, runs: Path, storage: str | None) -> int:
     left = delete_run(place.folder)
     if left:
         few = _few(left, place.folder)
-        info(f"{place.folder} keeps files that are not the study's: {few}")
+        info(f"{place.folder} still contains other files: {few}")
     if reference is not None:
         info(f"the shared study stays, because other tuners may use it: {reference}")
     return 0
@@ -197,7 +199,7 @@ def _check(place: StudyPlace, *, repair: bool) -> bool:
     faults = check(place)
     mended: set[str] = set()
     while repair:
-        # Mending one fault may remove others: a database that is made anew has few of them.
+        # Mending one fault may remove others: a new database has few of them.
         fault = next((each for each in faults if each.mend and each.text not in mended), None)
         if fault is None or fault.mend is None:
             break

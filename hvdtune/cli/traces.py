@@ -46,7 +46,7 @@ _paths = explained(
 @click.pass_context
 def timeline(context: click.Context) -> None:
     """Record traces and read them."""
-    # Names in a trace are anybody's: they must not steer the terminal.
+    # A trace may come from others: its names must not steer the terminal.
     context.with_resource(names_made_visible())
 
 
@@ -88,16 +88,14 @@ def merge(paths: tuple[Path, ...], *, output: Path, as_json: bool) -> int:
     type=Path,
     help="The file to write. [default: the first PATH's name with the format's ending]",
 )
-@click.option(
-    "--mark-cycles", is_flag=True, help="With cycles, in Horovod's format, where they are marks."
-)
+@click.option("--mark-cycles", is_flag=True, help="Mark the cycles, with --format horovod.")
 @json_option
 def export(
     paths: tuple[Path, ...], *, kind: Format, output: Path | None, mark_cycles: bool, as_json: bool
 ) -> int:
-    """Write a trace for Perfetto and chrome://tracing, as a table, or as Horovod writes it."""
+    """Write a trace for Perfetto and chrome://tracing, as a table, or in Horovod's format."""
     if mark_cycles and kind != "horovod":
-        raise UsageError("--mark-cycles goes with --format horovod only")
+        raise UsageError("--mark-cycles needs --format horovod")
     target = output or _beside(paths[0], kind)
     return _write(paths, target, kind, as_json=as_json, mark_cycles=mark_cycles)
 
@@ -109,19 +107,19 @@ def export(
     "--seconds",
     type=Number(0.001),
     default=30,
-    help="Maximum seconds of a query, without the opening of the trace.",
+    help="Maximum seconds of the query, without opening the trace.",
 )
 @click.option(
     "--memory-mb",
     type=WholeNumber(100, 1 << 24),
     default=4_000,
-    help="Maximum memory of a query in MB, without the trace.",
+    help="Maximum memory of the query in MB, without the trace.",
 )
 @json_option
 def query(
     sql: str, paths: tuple[Path, ...], *, seconds: float, memory_mb: int, as_json: bool
 ) -> int:
-    """Answer a query in SQL over a trace, by DuckDB (the extra `query`)."""
+    """Run a query in SQL on a trace with DuckDB (the extra `query`)."""
     from hvdtune.timeline.analysis.query import query as ask
     from hvdtune.timeline.analysis.query import without_rows
     from hvdtune.timeline.analysis.query_process import QueryLimits
@@ -143,7 +141,7 @@ def query(
 
 
 def _with_nulls(column: pd.Series) -> pd.Series:
-    """A column that prints what is unknown as SQL calls it; numbers keep their format."""
+    """Return a column that prints unknown values as NULL; numbers keep their format."""
     if column.dtype.kind == "f" or column.notna().all():
         return column
     return column.astype(object).where(column.notna(), "NULL")
@@ -212,7 +210,7 @@ def _write(
     refuse_two_files_of_a_rank(trace)
     if kind == "horovod" and not can_write(trace):
         raise UsageError(
-            f"{paths[0]}: this trace has no collectives, which Horovod's format consists of"
+            f"{paths[0]}: this trace has no collectives, and Horovod's format contains only these"
         )
     slices, gone = trace.slice_count, dict[str, int]()
     try:
@@ -236,7 +234,7 @@ def _write(
 
 
 def _without(trace: Trace, gone: dict[str, int], written: int) -> str:
-    """What Horovod's format cannot hold of a trace, in a sentence; it has so many slices there."""
+    """Return a sentence about the slices that Horovod's format cannot contain."""
     count = sum(gone.values())
     kinds = ", ".join(f"{number:,} {kind}" for kind, number in gone.items())
     return (

@@ -1,4 +1,4 @@
-"""`hvdtune timeline why`, `diff` and `report`: what a trace says about a job."""
+"""`hvdtune timeline why`, `diff` and `report`: analyses of a trace."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ _link = click.option(
 @_link
 @json_option
 def why(paths: tuple[Path, ...], *, link_gbps: float | None, as_json: bool) -> int:
-    """Say what makes steps slow: at most five findings, with cost, evidence and remedy.
+    """Find the causes of slow steps: at most five, with cost, evidence and remedy.
 
-    The exit code is 5 where the trace lacks the evidence to answer, and 6 where nothing was found
-    and less than 80 % of a step is explained.
+    The exit code is 5 if the trace lacks evidence, and 6 if nothing was found and less than 80 % of
+    a step is explained.
     """
     from hvdtune.timeline.analysis.findings import why as ask
     from hvdtune.timeline.model.job_metadata import job_metadata_of
@@ -66,9 +66,9 @@ def why(paths: tuple[Path, ...], *, link_gbps: float | None, as_json: bool) -> i
 @explained("second", type=Path, metavar="B", help="The trace to compare with A.")
 @json_option
 def diff(first: Path, second: Path, *, as_json: bool) -> int:
-    """Compare two traces of the same training: what takes longer in B, and how sure that is.
+    """Compare two traces of the same training; each difference has a 95 % interval.
 
-    The exit code is 5 where a trace has too few steps to be compared.
+    The exit code is 5 if a trace has too few steps.
     """
     from hvdtune.timeline.analysis import compare
     from hvdtune.timeline.analysis.metrics import breakdown
@@ -113,7 +113,7 @@ def diff(first: Path, second: Path, *, as_json: bool) -> int:
     "--json",
     "as_json",
     is_flag=True,
-    help="Print what the page shows as JSON and write no page.",
+    help="Print the page's content as JSON and write no page.",
 )
 def report(
     paths: tuple[Path, ...], *, output: Path | None, link_gbps: float | None, as_json: bool
@@ -145,13 +145,13 @@ def report(
 
 
 def _beside(path: Path) -> Path:
-    # "." has no name, and that of ".." is none to write beside.
+    # "." and ".." are not names of files.
     named = path.resolve() if path.name in ("", "..") else path
     return named.with_name((named.name.split(".")[0] or "report") + ".html")
 
 
 def render(answer: Answer) -> list[str]:
-    """Lines for a terminal."""
+    """Return lines for a terminal."""
     lines = [answer.headline]
     for number, finding in enumerate(answer.findings, start=1):
         cost = finding.cost
@@ -171,7 +171,7 @@ def render(answer: Answer) -> list[str]:
 
 
 def records(table: pd.DataFrame) -> list[dict[str, Any]]:
-    """Rows for JSON, which has no NaN."""
+    """Return rows for JSON, which has no NaN."""
     rows = table.astype(object).to_dict("records")
     return [{str(key): _plain(value) for key, value in row.items()} for row in rows]
 

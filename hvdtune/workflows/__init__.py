@@ -1,1 +1,1 @@
-"""What each command does, as functions that Python programs can call: no terminal, no options."""
+"""The commands as functions for Python programs, without terminal and options."""

@@ -164,8 +164,8 @@ def _compile(mpi: MpiInstallation, compiler: list[str]) -> Path:
             *(f"-I{mpi.include}", str(_source()), str(mpi.library)),
             *(f"-Wl,-rpath,{mpi.library.parent}", "-Wl,--no-undefined", "-o", str(made)),
         ]
-        run(command, "not built, because the compiler fails")
-        run([sys.executable, "-c", _TRY, str(made)], "not built, because it would not load")
+        run(command, "not built: the compiler failed")
+        run([sys.executable, "-c", _TRY, str(made)], "not built: it cannot be loaded")
         made.chmod(0o700)  # independent of the umask: others must not write it
         os.replace(made, target)
     return target

@@ -1,4 +1,4 @@
-"""How an elastic job is started, and the files that its run folder keeps of it."""
+"""The starter of an elastic job, and the job's files in the run folder."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How jobs of fixed size and commands of other runtimes are started under a setting."""
+"""Starters of jobs of fixed size and of commands of other runtimes under a setting."""
 
 from __future__ import annotations
 

@@ -160,7 +160,7 @@ class _Survey:
         }
 
     def take(self) -> tuple[tuple[HostReport, ...], tuple[PairReport, ...]]:
-        """Return the reports on hosts and pairs. A failed host is left out of later checks."""
+        """Return the reports on hosts and pairs. Later checks skip a failed host."""
         launcher = self._own_address()
         self._each(self._start)
         deadline_s = time.monotonic() + self._config.timeouts.start_s

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class LaunchResult:
-    """How a job ended.
+    """The end of a job.
 
     Attributes:
         exit_code: that of the first rank to fail, 128 + N when signal N killed it, else 0.
@@ -75,7 +75,7 @@ class MeasuredRun:
 
 @dataclass(frozen=True, kw_only=True)
 class StudyResult(MeasuredRun):
-    """What a study found.
+    """The result of a study.
 
     Attributes:
         verdict: kind, gain in percent, its interval at 95 %, pairs, launches, and a sentence.
@@ -120,7 +120,7 @@ class StudyResult(MeasuredRun):
 
 @dataclass(frozen=True, kw_only=True)
 class ComparisonResult(MeasuredRun):
-    """How setting B compares with setting A, or A with itself.
+    """The comparison of setting B with setting A, or of A with itself.
 
     Attributes:
         verdict: a Verdict on B, or the NoiseFloor of A: the difference between A and itself.

@@ -245,8 +245,8 @@ class Session:
             return Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.absolute().parent))
         except OSError as error:
             problem = (
-                f"{error.strerror or error} ({target.parent}); name a file in a folder that exists "
-                "and can be written"
+                f"{error.strerror or error} ({target.parent}); choose a file in an existing folder "
+                "that you can write to"
             )
             raise ArgumentError("trace", problem, target) from None
 

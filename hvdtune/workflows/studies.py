@@ -1,4 +1,4 @@
-"""How a study is composed in a session: its options, its identity and what the tuner is given."""
+"""Studies of a session: options, identity and the inputs of the tuner."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def named_knobs(study: StudyRequest) -> tuple[str, ...] | None:
     if study.knobs is None:
         return None
     if not any(study.knobs):
-        raise ArgumentError("knobs", "no knob is named; leave it out to search all of them")
+        raise ArgumentError("knobs", "no knob is named; omit it to search all knobs")
     if not all(study.knobs):
         raise ArgumentError("knobs", "a name is empty", f"'{','.join(study.knobs)}'")
     return tuple(dict.fromkeys(study.knobs))
@@ -216,7 +216,7 @@ def sampling(
     ranges = {} if study.space is None else read_space(study.space, knobs)
     left_out = sorted({*ranges} - {*tunable})
     if study.knobs is not None and left_out:
-        wrong = f"it names {left_out[0]}, which is not among the knobs to be searched"
+        wrong = f"{left_out[0]} is not one of the knobs to search"
         raise ArgumentError("space", wrong, study.space)
     return {"sampler": sampler, "ranges": ranges, "step_budget": study.step_budget}
 

@@ -180,6 +180,4 @@ def test_output_that_cannot_be_written_is_an_error_in_one_line():
             stdout=full, stderr=subprocess.PIPE, text=True, check=False,
         )  # fmt: skip
     assert done.returncode == 1
-    assert done.stderr == (
-        "hvdtune: error: the operating system reports: No space left on device\n"
-    )
+    assert done.stderr == ("hvdtune: error: operating system error: No space left on device\n")

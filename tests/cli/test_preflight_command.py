@@ -204,7 +204,7 @@ def test_processors_are_told_in_short(numbers, text):
 
 @pytest.mark.parametrize(
     ("count", "row"),
-    [(3, ["h0", "-", "1,200,", "85", "NO", "WAY"]), (13, ["1", "h0", "-", "+", "N", *"+" * 10])],
+    [(3, ["h0", "-", "1,200,", "85", "UNREACHABLE"]), (13, ["1", "h0", "-", "+", "U", *"+" * 10])],
 )
 def test_the_matrix_has_figures_while_they_fit(count, row):
     failure = HostFailure("answer", "seen", "advice")

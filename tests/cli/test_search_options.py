@@ -31,16 +31,16 @@ for _ in range({steps}):
             ],
             "the sampler noisy_gp supports only one objective",
         ),
-        (["--trials", "2", "--knobs", ""], "--knobs: no knob is named; leave it out"),
+        (["--trials", "2", "--knobs", ""], "--knobs: no knob is named; omit it"),
         (["--ignore-earlier"], "--ignore-earlier needs --trials or --autotune"),
         (["--trials", "2", "--knobs", "cache_enabled,,cycle_time_ms"], "--knobs 'cache_enabled,,"),
         (
             ["--trials", "2", "--knobs", "chunk_bytes", "--space", "space.yaml"],
-            "--space space.yaml: it names cycle_time_ms, which is not among the knobs",
+            "--space space.yaml: cycle_time_ms is not one of the knobs",
         ),
         (
             ["--mode", "restart", "--knobs", "chunk_bytes", "--space", "space.yaml"],
-            "--space space.yaml: it names cycle_time_ms, which is not among the knobs",
+            "--space space.yaml: cycle_time_ms is not one of the knobs",
         ),
         (
             ["--trials", "2", "--knobs", "ddp_bucket_cap_mb"],
@@ -59,7 +59,7 @@ for _ in range({steps}):
             ["--trials", "2", "--knobs", "chunk_bytes", "--launch-time", "1s"],
             "--launch-time needs --mode restart",
         ),
-        (["--autotune", "--knobs", ","], "--knobs: no knob is named; leave it out"),
+        (["--autotune", "--knobs", ","], "--knobs: no knob is named; omit it"),
         (
             ["--fix", "cycle_time_ms=1", "--fix", "cycle_time_ms=2"],
             "cycle_time_ms has two values. Leave one out",

@@ -135,7 +135,7 @@ def test_trials_and_pairs_are_exported(study, run_dir, tmp_path):
 def test_deleting_asks_where_somebody_can_answer(study, run_dir):
     code, _, err = study("delete", "train-1")
     assert code == 2
-    assert "is not deleted: there is no terminal to ask on; add --yes" in err
+    assert "was not deleted: there is no terminal to confirm it; add --yes" in err
     assert run_dir.exists()
 
 
@@ -143,7 +143,7 @@ def test_a_deleted_study_leaves_what_is_not_its_own(study, run_dir):
     (run_dir / "notes.txt").touch()
     code, _, err = study("delete", "train-1", "--yes")
     assert code == 0
-    assert err == "hvdtune: runs/train-1 keeps files that are not the study's: notes.txt\n"
+    assert err == "hvdtune: runs/train-1 still contains other files: notes.txt\n"
     assert [path.name for path in run_dir.iterdir()] == ["notes.txt"]
 
 

@@ -62,8 +62,8 @@ def test_options_become_lines(submit, tmp_path, words, line):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        ("train.py", "give one of --slurm, --pbs and --lsf"),
-        ("--slurm --pbs train.py", "give one of --slurm, --pbs and --lsf"),
+        ("train.py", "choose the scheduler with --slurm, --pbs or --lsf"),
+        ("--slurm --pbs train.py", "choose the scheduler with --slurm, --pbs or --lsf"),
         ("--slurm", "Missing argument 'SCRIPT'"),
         ("--slurm absent.py", "there is no script absent.py"),
         ("--slurm --nodes 0 train.py", "'--nodes' / '-N': it must be at least 1, not 0"),
@@ -74,14 +74,14 @@ def test_options_become_lines(submit, tmp_path, words, line):
         ("--slurm --time 60 train.py", "'60' has no unit: write 60m for minutes, the unit of"),
         ("--pbs --time 2:00 train.py", "'2:00' is not of the form HOURS:MINUTES:SECONDS"),
         ("--slurm --directive= train.py", "--directive: it is empty"),
-        ("--slurm --directive=--nodes=4 train.py", "--nodes=1 is in the script already"),
-        ("--slurm --directive=exclusive train.py", "exclusive: it is no option of sbatch, which"),
+        ("--slurm --directive=--nodes=4 train.py", "the script already contains --nodes=1"),
+        ("--slurm --directive=exclusive train.py", "exclusive: an option of sbatch begins"),
         ("--slurm --account= train.py", "'--account': it is empty"),
         ("--slurm --partition= train.py", "'--partition' / '--queue': it is empty"),
         ("--slurm --setup= train.py", "'--setup': it is empty"),
         ("--slurm --time 1h99m train.py", "'1h99m' is not a time such as 90s, 90m, 1h30m"),
-        ("--slurm --partition a;b train.py", "--partition 'a;b': a scheduler's line"),
-        ("--pbs --queue a;b train.py", "--queue 'a;b': a scheduler's line"),
+        ("--slurm --partition a;b train.py", "--partition 'a;b': only letters"),
+        ("--pbs --queue a;b train.py", "--queue 'a;b': only letters"),
         ("--slurm --venv= train.py", "'--venv': it is empty"),
         ("--slurm --workbench-python= train.py", "'--workbench-python': it is empty"),
         (
@@ -99,7 +99,7 @@ def test_options_become_lines(submit, tmp_path, words, line):
         ("--slurm --mpi train.py", "--mpi: write the batch script by hand"),
         ("--slurm --knobs a train.py", "--knobs needs --trials"),
         ("--slurm --trials 0 train.py", "'--trials': it must be at least 1"),
-        ("--slurm --job-name a;b train.py", "--job-name 'a;b': a scheduler's line"),
+        ("--slurm --job-name a;b train.py", "--job-name 'a;b': only letters"),
         ("--slurm --time", "option --time needs a value"),
     ],
 )

@@ -153,7 +153,7 @@ def test_horovods_timeline_is_made_in_its_format_where_the_workbench_is(bare, ca
     [
         ("work", "--format horovod", "has no collectives"),
         ("ProfilerStep#3", "--format horovod", "has no collectives"),
-        ("work", "--mark-cycles", "goes with --format horovod"),
+        ("work", "--mark-cycles", "needs --format horovod"),
     ],
 )
 def test_what_cannot_be_in_horovods_format_is_refused(call, tmp_path, name, words, said):

@@ -165,10 +165,10 @@ def test_a_launch_in_another_thread_needs_no_signals(train):
         (lambda: hvdtune.launch("train.py", hosts="localhost:x"), "^hosts: 'localhost:x' is not"),
         (
             lambda: hvdtune.launch("train.py", trace="no/dir/t.json"),
-            r"^trace no/dir/t\.json: No such file or directory \(no/dir\); name a file in a folder",
+            r"^trace no/dir/t\.json: No such file or directory \(no/dir\); choose a file",
         ),
         (lambda: hvdtune.launch("train.py", env={"HVDTUNE_CPU_OPERATIONS": "mpi"}), "run --mpi`"),
-        (lambda: hvdtune.tune("train.py", knobs=[]), "^knobs: no knob is named; leave it out"),
+        (lambda: hvdtune.tune("train.py", knobs=[]), "^knobs: no knob is named; omit it"),
         (lambda: hvdtune.tune("train.py", knobs=["cache_capacity"]), "with `hvdtune run --mode"),
         (lambda: hvdtune.run(print, np=2, hosts="localhost:1"), "run: num_proc 2: the hosts have"),
         (lambda: hvdtune.load_trace(), "needs the path"),

@@ -194,10 +194,10 @@ def test_every_job_has_a_key_of_its_own(cluster):
 @pytest.mark.parametrize(
     ("field", "value", "said"),
     [
-        ("name", "my job", "job_name 'my job': a scheduler's line cannot hold it"),
-        ("queue", "gpu\n#SBATCH --uid=0", "'gpu\\\\n#SBATCH --uid=0': a scheduler's line"),
-        ("account", "a;b", "account 'a;b': a scheduler's line cannot hold it"),
-        ("output", "$(id)", "output '$(id)': a scheduler's line cannot hold it"),
+        ("name", "my job", "job_name 'my job': only letters, digits and _.,"),
+        ("queue", "gpu\n#SBATCH --uid=0", "'gpu\\\\n#SBATCH --uid=0': only letters"),
+        ("account", "a;b", "account 'a;b': only letters, digits and _.,"),
+        ("output", "$(id)", "output '$(id)': only letters, digits and _.,"),
         ("directives", ("--x\nrm",), "directive --x\nrm: it must be one line"),
     ],
 )
@@ -225,7 +225,7 @@ def test_values_that_would_be_read_as_something_else_are_refused(name, field, va
 def test_a_directive_that_contradicts_an_option_is_refused(name, directive, already):
     with pytest.raises(UsageError) as refused:
         render(replace(SMALL, directives=(directive,)), SCHEDULERS[name])
-    assert str(refused.value) == f"directive {directive}: {already} is in the script already"
+    assert str(refused.value) == f"directive {directive}: the script already contains {already}"
 
 
 @pytest.mark.parametrize(
@@ -237,7 +237,7 @@ def test_a_directive_that_contradicts_an_option_is_refused(name, directive, alre
     ],
 )
 def test_two_directives_that_contradict_each_other_are_refused(name, directives):
-    with pytest.raises(UsageError, match=f"{directives[0]} is in the script already"):
+    with pytest.raises(UsageError, match=f"the script already contains {directives[0]}"):
         render(replace(SMALL, directives=directives), SCHEDULERS[name])
 
 

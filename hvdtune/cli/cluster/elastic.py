@@ -74,5 +74,5 @@ def _chaos_plan(options: RunOptions) -> ChaosPlan | None:
         return None
     plan = ChaosPlan(options.kill_every, options.stop_every, options.seed)
     if plan.kill_every_s is None and plan.stop_every_s is None:
-        raise UsageError("give --kill-every or --stop-every: how often a rank is to fail")
+        raise UsageError("set --kill-every or --stop-every to choose how often a rank fails")
     return plan

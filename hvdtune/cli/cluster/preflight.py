@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 # Maximum number of hosts for a matrix with figures; a larger one contains marks only.
 _MOST_WITH_FIGURES: Final = 12
-_STATES: Final = {"unreachable": "NO WAY", "unauthenticated": "NO KEY", "unknown": "?"}
+_STATES: Final = {"unreachable": "UNREACHABLE", "unauthenticated": "OTHER KEY", "unknown": "?"}
 
 
 @command()
@@ -157,15 +157,15 @@ def _matrix(hosts: Sequence[HostReport], pairs: Sequence[PairReport]) -> str:
     measured = [pair for pair in pairs if pair.blocks]
     if all(pair.state == "unknown" for pair in pairs):
         return f"{table}\n?: not tried because one of the two hosts failed"
-    legend = "MiB/s, microseconds of a round trip: medians of "
+    legend = "MiB/s, microseconds per round trip: medians of "
     if figures and measured:
         blocks, trips = (
             _span([pair.blocks for pair in measured]),
             _span([pair.round_trips for pair in measured]),
         )
-        legend += f"{blocks} blocks and {trips} round trips on each way"
+        legend += f"{blocks} blocks and {trips} round trips per connection"
     else:
-        legend = "+: the port can be reached, and answers with the job's key"
+        legend = "+: reachable with the job's key; U: unreachable; O: another key answers"
     return f"{table}\n{legend}"
 
 

@@ -95,7 +95,7 @@ class SubmitOptions:
     queue: str | None = option(
         "--partition", "--queue", type=parse_text, help="Partition of Slurm, queue of PBS and LSF."
     )
-    account: str | None = option(type=parse_text, help="Account or project that pays.")
+    account: str | None = option(type=parse_text, help="Account or project to charge.")
     job_name: str | None = option(type=parse_text, help="Name of the job. [default: the script's]")
     output: str | None = option(
         type=parse_text, metavar="FILE", help="File for the output, in the scheduler's spelling."
@@ -149,7 +149,7 @@ def _submit(ctx: click.Context, /, **values: Any) -> int:
     options = SubmitOptions(**values)
     chosen = [name for name in SCHEDULERS if getattr(options, name)]
     if len(chosen) != 1:
-        raise UsageError("give one of --slurm, --pbs and --lsf to choose the scheduler")
+        raise UsageError("choose the scheduler with --slurm, --pbs or --lsf")
     scheduler = SCHEDULERS[chosen[0]]
     _check_run(ctx, options)
     script = write_script(_job(options, ctx.obj), scheduler)
@@ -206,7 +206,7 @@ def _check_run(ctx: click.Context, submitted: SubmitOptions) -> None:
     if python and (python.parent.name or python.is_absolute() or not is_set_up):
         handover.checked(python, by_option=True)
     if options.mpi.mpi:
-        raise UsageError("--mpi: write the batch script by hand, with your site's mpiexec in it")
+        raise UsageError("--mpi: write the batch script by hand, with your site's mpiexec")
     check(options)
     output_of(options.output, options.timeline)
     job_of(options, ChosenHosts(this_host(1), 1), rank_variables(options))

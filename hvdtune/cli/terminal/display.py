@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 def format_duration(seconds: float) -> str:
-    """`8m05s`, `1h02m` or `45s`."""
+    """Return a text such as `8m05s`, `1h02m` or `45s`."""
     whole = max(0, round(seconds))
     if whole < 60:
         return f"{whole}s"
@@ -32,7 +32,7 @@ def format_duration(seconds: float) -> str:
 
 
 def headline(progress: StudyProgress) -> str:
-    """Say where the study stands: phase, trial, launch, time left."""
+    """Return phase, trial, launch and remaining time of a study."""
     parts: list[str] = [progress.phase]
     if progress.phase in ("search", "race", "verify") and progress.trials:
         parts.append(f"trial {progress.trial}/{progress.trials}")
@@ -43,7 +43,7 @@ def headline(progress: StudyProgress) -> str:
 
 
 def measurement(progress: StudyProgress, default: Setting) -> list[str]:
-    """Describes the measurement: the setting; then gain so far with its error, pairs, steps/s."""
+    """Return two lines: the setting; its gain so far with error, pairs and steps/s."""
     if progress.setting is None:
         return []
     parts: list[str] = []
@@ -60,7 +60,7 @@ def measurement(progress: StudyProgress, default: Setting) -> list[str]:
 
 
 def best_text(gain_percent: float) -> str:
-    """The best that a search has read; the default is there, too, and gains nothing."""
+    """Return the best reading of a search; the default counts as well, with a gain of 0."""
     return f"{gain_percent:+.1f} %" if gain_percent > 0 else "the default"
 
 
@@ -94,10 +94,10 @@ class PlainDisplay:
 
 
 class LiveDisplay:
-    """Three lines at the bottom of the terminal, and one for what is in use in place of the
-    default; messages and output scroll above them.
+    """Lines at the bottom of the terminal; messages and output scroll above them.
 
-    Redrawn when there is news only: a clock would take time from the ranks being measured.
+    Three lines describe the study, a fourth the setting in use if it is not the default. They are
+    redrawn only for news: a clock would take time from the measured ranks.
     """
 
     def __init__(self, default: Setting, console: Console, live: Live) -> None:
@@ -128,7 +128,7 @@ class LiveDisplay:
 
 @contextmanager
 def open_display(default: Setting, *, json_only: bool = False) -> Iterator[ProgressView]:
-    """The display that suits stderr; with `json_only` stdout gets nothing."""
+    """Open the display that suits stderr; with `json_only`, stdout gets nothing."""
     if not sys.stderr.isatty():
         yield PlainDisplay(default, json_only=json_only)
         return

@@ -17,29 +17,29 @@ from hvdtune.tuner.storage.pair_log import by_launch, verified
 from hvdtune.tuner.storage.study_list import OpenStudy, StudyPlace
 from hvdtune.tuner.storage.trial import TrialView
 
-# Where there is no terminal whose width says where to break.
+# Width without a terminal.
 _WIDTH = 160
 
 
 def print_list(
     studies: Sequence[OpenStudy], damaged: Sequence[tuple[StudyPlace, str]] = ()
 ) -> None:
-    """One row per study, those that cannot be read with the reason."""
+    """Print one row per study; the rows of unreadable ones contain the reason."""
     table = _table(
         "study", "state", "measured trials", "pairs", "best reading", "verdict", numbers=(2, 3, 4)
     )
     for study in studies:
         best = "" if study.best is None else best_text(study.best.gain_percent or 0.0)
-        said = study.verdict or study.failure
+        result = study.verdict or study.failure
         counts = str(study.measured), str(len(study.view.pairs))
-        table.add_row(*_texts(study.place.name, study.state, *counts, best, said))
+        table.add_row(*_texts(study.place.name, study.state, *counts, best, result))
     for place, problem in damaged:
         table.add_row(*_texts(place.name, "damaged", "", "", "", problem))
     _console().print(table)
 
 
 def print_study(study: OpenStudy) -> None:
-    """Prints the command, its trials, its verification by launches, and its verdict."""
+    """Print the command, its trials, its verification by launches, and its verdict."""
     console = _console()
     console.print(Text(f"{study.place}: {study.state}", style="bold"))
     if study.run.get("command"):
@@ -121,7 +121,7 @@ def _verification(study: OpenStudy) -> Table | None:
 
 
 def _all_launches(study: OpenStudy) -> str:
-    """The verification over its launches, "" where the verdict has none."""
+    """Return the verification over its launches, "" if the verdict has none."""
     verdict = study.view.verdict or {}
     gain, interval, launches = (verdict.get(k) for k in ("gain_percent", "ci_percent", "launches"))
     if gain is None or interval is None or not launches:

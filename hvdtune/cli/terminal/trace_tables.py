@@ -1,4 +1,4 @@
-"""What `hvdtune timeline stats` prints."""
+"""The tables of `hvdtune timeline stats`."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ def print_stats(found: Overview) -> None:
         title = file.path if file.count == 1 else f"{file.path} ({counted(file.count, 'file')})"
         console.print(Text(f"{title}: {formats}, {counted(file.statistics.slices, 'slice')}"))
     if duration_ms is None:
-        told = "The trace holds no slices, so how long it lasts is not known."
+        duration = "The trace holds no slices, so its duration is unknown."
     else:
-        told = f"{duration_ms:,.3f} ms from the first to the last event\n"
-    console.print(told)
+        duration = f"{duration_ms:,.3f} ms from the first to the last event\n"
+    console.print(duration)
     if found.counts():
         console.print(_events(found))
     if duration_ms is not None:

@@ -13,7 +13,7 @@ from hvdtune.core.config.key_source import KEY_BYTES
 
 @dataclass(frozen=True)
 class NodeWay:
-    """How a relay reaches a node, and the facts that the node needs for one job.
+    """The address of a node for a relay, and the facts that the node needs for one job.
 
     Attributes:
         number: of the node, from 1.

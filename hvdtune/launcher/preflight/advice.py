@@ -1,4 +1,4 @@
-"""What the check's findings mean for a job, and what to do about each. Pure."""
+"""Problems in the results of the check, with their remedies. Pure."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from hvdtune.plural import counted, sized
 
 # torch's DataLoader workers pass batches through it, NCCL's ranks their tensors.
 _LEAST_SHM_BYTES: Final = 512 << 20
-# What a rank opens for itself, and at most for each other rank of the job.
+# Open files of a rank: for itself, and at most for each other rank of the job.
 _OWN_FILES: Final = 256
 _FILES_FOR_A_RANK: Final = 8
 _MOST_CLOCK_OFFSET_MS: Final = 1000.0
-# A way counts as slow when the middle one of at least six is so many times as fast, and as far when
-# it takes so many times as long and that is more than a busy processor explains.
+# With at least this many pairs, a rate below the median divided by _SLOW is a problem, and a round
+# trip above _FAR times the median, if the difference is more than a busy processor explains.
 _LEAST_PAIRS: Final = 6
 _SLOW: Final = 2.0
 _FAR: Final = 4.0
@@ -26,7 +26,7 @@ _LEAST_FAR_US: Final = 200.0
 
 @dataclass(frozen=True)
 class Expected:
-    """What every host should have: the versions of this one, and room for the job's ranks."""
+    """The versions of this host, and the number of ranks of the job."""
 
     version: str
     python: str
@@ -36,7 +36,7 @@ class Expected:
 def find_problems(
     hosts: Sequence[HostReport], pairs: Sequence[PairReport], expected: Expected
 ) -> tuple[Problem, ...]:
-    """What to do something about; what lets a job fail comes first."""
+    """Return the problems; those that let a job fail come first."""
     found = [problem for host in hosts for problem in _of_host(host, expected)]
     found += [problem for pair in pairs for problem in _of_pair(pair)]
     found += _slow_ways(pairs)
@@ -111,7 +111,7 @@ def _limits(host: HostReport, facts: HostFacts, ranks: int) -> Iterator[Problem]
     if facts.open_files is not None and facts.open_files < needed:
         seen = f"a process may open {counted(facts.open_files, 'file')} (ulimit -n)"
         limit = facts.open_files_limit
-        advice = f"a rank of {ranks:,} may need {needed:,}: run `ulimit -n {needed}` before"
+        advice = f"a rank of {ranks:,} may need {needed:,}: run `ulimit -n {needed}` first"
         if limit is not None and limit < needed:
             advice += ", for which root has to raise the hard limit in /etc/security/limits.conf"
         yield Problem("warn", "open files", host.name, "", seen, advice)

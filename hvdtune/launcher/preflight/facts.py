@@ -1,23 +1,28 @@
-"""What the check of hosts finds out: values that go through JSON."""
+"""Results of the check of hosts: values that go through JSON."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from typing import Any, Literal
 
-# How much of a job is in vain: "fail" will not start or end in an error, "warn" may.
+# "fail": a job will not start, or end in an error; "warn": it may.
 Severity = Literal["fail", "warn"]
 WayState = Literal["ok", "unreachable", "unauthenticated", "unknown"]
 
 
 @dataclass(frozen=True)
 class HostFacts:
-    """What one host says about itself. Limits are None where there is none, texts "" for nothing.
+    """The facts of one host. A limit of None is no limit.
 
-    `shm_total_bytes` and `shm_free_bytes` are those of /dev/shm, -1 without it; `memory_file_fault`
-    says why no memory file can be made. `processors` counts those of the machine, `usable` those
-    that a process has at a time, `affinity` names those that it may run on. `container` is what the
-    host runs in, "" for none. `native_fault` says why the native core cannot be loaded.
+    Attributes:
+        container: the container or pod that the host runs in; "" for none.
+        shm_total_bytes: size of /dev/shm; -1 without it.
+        shm_free_bytes: free part of /dev/shm; -1 without it.
+        memory_file_fault: why no memory file can be made; "" if it can.
+        processors: those of the machine.
+        usable: the number that a process has at a time.
+        affinity: those that a process may run on.
+        native_fault: why the native core cannot be loaded; "" if it can.
     """
 
     python: str
@@ -36,13 +41,13 @@ class HostFacts:
 
     @classmethod
     def of(cls, document: dict[str, Any]) -> HostFacts:
-        """The facts in a host's answer."""
+        """Return the facts in a host's answer."""
         return cls(**{**document, "affinity": tuple(document["affinity"])})
 
 
 @dataclass(frozen=True)
 class HostFailure:
-    """Why a host cannot take part: what was tried, what was seen, what to do."""
+    """A host that cannot take part: the failed check, the symptom and the remedy."""
 
     check: Literal["name", "route", "ssh", "python", "hvdtune", "version", "answer", "address"]
     seen: str
@@ -51,11 +56,15 @@ class HostFailure:
 
 @dataclass(frozen=True)
 class HostReport:
-    """One host. `slots` 0: the launcher's own host, which has no rank.
+    """The results for one host.
 
-    `address` is the one that ranks there are reached at. Its clock is `clock_offset_ms` ahead of
-    this host's, as found by the shortest of `clock_round_trips` round trips, half of which is how
-    far that may be off.
+    Attributes:
+        slots: 0 for the launcher's own host if it has no rank.
+        address: where ranks there are reached.
+        clock_offset_ms: how far its clock is ahead of this host's, by the shortest round trip.
+        clock_round_trip_ms: that round trip; half of it is the error of the offset.
+        meeting_port: a further port where ranks meet; 0 if it was not checked.
+        meeting_fault: why the host cannot listen there; "" if it can.
     """
 
     name: str
@@ -74,14 +83,17 @@ class HostReport:
 
 @dataclass(frozen=True)
 class PairReport:
-    """The way from one host to another.
+    """The results for the way from one host to another.
 
-    `state` is "unknown" where one of the hosts could not be asked. Otherwise `seen` says why the
-    connection to `address` and `port` could not be made or authenticated, and `others` names
-    addresses of the target that can be reached, with their interfaces, as in "10.1.0.2 (ib0)".
-    `name_fault` says why the name cannot be resolved there, "" where it can, and `meeting_fault`
-    why the target's `meeting_port` cannot be reached. The figures are medians of so many
-    `round_trips` and `blocks`; 0 without any.
+    Attributes:
+        state: "unknown" if one of the hosts failed before.
+        seen: the symptom at `address` and `port` if the state is not "ok".
+        others: addresses of the target that can be reached instead, as in "10.1.0.2 (ib0)".
+        name_fault: why the source cannot resolve the target's name; "" if it can.
+        meeting_fault: why the target's `meeting_port` cannot be reached; "" if it can.
+        round_trip_us: median of `round_trips` measurements; 0 without any.
+        mib_per_s: median of `blocks` measurements; 0 without any.
+        measure_fault: why the measurement broke; "" if it did not.
     """
 
     source: str
@@ -103,9 +115,10 @@ class PairReport:
 
 @dataclass(frozen=True)
 class Problem:
-    """What to do something about: where, what was seen, and what to do.
+    """A problem: its place, its symptom and its remedy.
 
-    `target` is "" for a problem of one host, else the other end of the way from it.
+    Attributes:
+        target: the other end of the way from `host`; "" for a problem of one host.
     """
 
     severity: Severity
@@ -116,6 +129,6 @@ class Problem:
     advice: str
 
     def sentence(self) -> str:
-        """All of it in one."""
+        """Return place, symptom and remedy in one line."""
         where = f"{self.host} -> {self.target}" if self.target else self.host
         return f"{where}: {self.seen}: {self.advice}"

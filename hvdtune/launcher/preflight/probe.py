@@ -1,7 +1,7 @@
-"""The check's part on each host: `python -m hvdtune.launcher.preflight.probe`.
+"""The program of the check on each host: `python -m hvdtune.launcher.preflight.probe`.
 
-It answers questions that come over stdin, one after the other, and ends with it. A question and
-its answer are objects of JSON in a frame (`hvdtune.launcher.frames`); the version comes first.
+It first writes its version, then answers questions from stdin until that ends. A question and its
+answer are JSON objects in frames (`hvdtune.launcher.frames`).
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ Answer = dict[str, Any]
 
 
 def main() -> int:
-    """Serves until stdin ends."""
+    """Serve until stdin ends."""
     write_all(1, frames.MAGIC + frame(frames.HELLO, __version__.encode()))
     reader = Frames()
     host = _Host()
@@ -53,7 +53,7 @@ def main() -> int:
 
 
 class _Host:
-    """This host: what it says about itself, where it listens and whom it reaches."""
+    """This host: its facts, its listeners and its connections to other hosts."""
 
     def __init__(self) -> None:
         self._key = b""
@@ -143,7 +143,7 @@ class _Host:
             return vars(measure(connection, budget_s))
 
     def _on_my_link(self, address: str) -> str:
-        """A link-local address of IPv6 with this host's interface in place of the other's."""
+        """Return the address; a link-local one of IPv6 gets this host's interface."""
         number = address.partition("%")[0]
         found = ipaddress.ip_address(number)
         own = self._address.partition("%")[2]
@@ -159,7 +159,7 @@ def _name_fault(name: str) -> str:
 
 
 def _addresses() -> dict[str, str]:
-    """The addresses at which others may reach this host, with their interfaces."""
+    """Return the addresses at which others may reach this host, with their interfaces."""
     found = {}
     for name, entries in psutil.net_if_addrs().items():
         for entry in entries:

@@ -1,4 +1,4 @@
-"""The launcher's end of a probe on a host: questions and answers over two pipes."""
+"""The launcher's connection to a probe on a host: questions and answers over two pipes."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ _READ_BYTES: Final = 1 << 16
 _GREETING_BYTES: Final = 1 << 16
 _END_S: Final = 2.0
 
-# What ssh says when it cannot log in, and what to do about it.
+# Beginnings of ssh's messages if it cannot log in, and the advice.
 _SSH_ADVICE: Final = (
     ("could not resolve", "check the spelling, or add the name to DNS or /etc/hosts"),
     (
         "permission denied",
-        "let ssh log in with a key: `ssh-copy-id {host}`, or name one by --ssh-identity-file",
+        "let ssh log in with a key: `ssh-copy-id {host}`, or set one with --ssh-identity-file",
     ),
     (
         "host key verification failed",
         "run `ssh {host}` once and accept its key, or add that to ~/.ssh/known_hosts",
     ),
-    ("connection refused", "start sshd there, or name its port by --ssh-port"),
+    ("connection refused", "start sshd there, or set its port with --ssh-port"),
     ("timed out", "check that the host is up and that no firewall is in the way of ssh"),
     ("no route to host", "check that the host is up and that no firewall is in the way of ssh"),
     ("cannot start ssh", "install the OpenSSH client on this host"),
@@ -46,7 +46,7 @@ _SSH_ADVICE: Final = (
 
 
 class ProbeError(HvdtuneError):
-    """The host cannot be asked; `failure` says why."""
+    """A host that cannot be asked; `failure` is the reason."""
 
     def __init__(self, failure: HostFailure) -> None:
         super().__init__(f"{failure.seen}: {failure.advice}")
@@ -54,17 +54,17 @@ class ProbeError(HvdtuneError):
 
 
 def probe_command(host: str, *, is_local: bool, ssh: Sequence[str]) -> list[str]:
-    """The argument vector that starts a probe; nothing secret is in it."""
+    """Return the argument vector that starts a probe; it contains no secret."""
     if is_local:
         return [*module_command(PROBE)]
     return ssh_command(host, ssh, own_environ(), PROBE)
 
 
 class ProbeLink:
-    """One probe. Used from one thread; ends the probe when it is closed."""
+    """A connection to one probe, which ends when this is closed. Used from one thread."""
 
     def __init__(self, host: str, command: Sequence[str]) -> None:
-        """Raises ProbeError when the command cannot be started."""
+        """Start the command. Raises ProbeError if it cannot be started."""
         self.host = host
         self._said = tempfile.TemporaryFile()  # noqa: SIM115 closed with the link
         try:
@@ -84,7 +84,7 @@ class ProbeLink:
         self._answers: list[tuple[bytes, bytes]] = []
 
     def greet(self, deadline_s: float) -> str:
-        """The version of hvdtune there. Raises ProbeError."""
+        """Return the version of hvdtune there. Raises ProbeError."""
         greeting = b""
         while frames.MAGIC not in greeting:
             data = self._read(deadline_s)
@@ -94,11 +94,11 @@ class ProbeLink:
         self._answers += self._reader.feed(greeting.partition(frames.MAGIC)[2])
         kind, version = self._next_frame(deadline_s)
         if kind != frames.HELLO:
-            raise ProbeError(_no_answer("something else than hvdtune answers through ssh"))
+            raise ProbeError(_no_answer("an unexpected program answers through ssh"))
         return version.decode(errors="replace")
 
     def send(self, question: Mapping[str, Any]) -> None:
-        """Asks; `answer` waits. Raises ProbeError."""
+        """Send a question; `answer` waits for the answer. Raises ProbeError."""
         assert self._process.stdin is not None
         try:
             write_all(self._process.stdin.fileno(), frame(QUESTION, json.dumps(question).encode()))
@@ -106,15 +106,15 @@ class ProbeLink:
             raise ProbeError(self._why_it_ended()) from None
 
     def answer(self, timeout_s: float) -> dict[str, Any]:
-        """The answer to the oldest question. Raises ProbeError."""
+        """Return the answer to the oldest question. Raises ProbeError."""
         kind, payload = self._next_frame(time.monotonic() + timeout_s)
         if kind != ANSWER:
-            raise ProbeError(_no_answer("something else than an answer came from the check there"))
+            raise ProbeError(_no_answer("the check there sent an unexpected message"))
         found: dict[str, Any] = json.loads(payload)
         return found
 
     def close(self) -> None:
-        """Ends the probe. May be called again."""
+        """End the probe."""
         assert self._process.stdin is not None and self._process.stdout is not None
         self._process.stdin.close()
         self._process.stdout.close()
@@ -151,15 +151,15 @@ class ProbeLink:
 
 
 def why_no_probe(host: str, code: int, last_line: str) -> HostFailure:
-    """Why the probe of a host did not come up: ssh's exit code and the last line of stderr. Pure.
+    """Return the reason why the probe of a host did not start, by exit code and stderr. Pure.
 
-    ssh itself exits with 255; any other code is that of the program there.
+    The code 255 is ssh's own; any other code is that of the program there.
     """
     if code == 255:
-        return ssh_failure(host, last_line or "ssh failed without a word")
+        return ssh_failure(host, last_line or "ssh failed without a message")
     if code == 127 or "No such file or directory" in last_line:
         advice = "install the same Python at the same path on every host, or share its folder"
-        return HostFailure("python", f"there is no {sys.executable}", advice)
+        return HostFailure("python", f"{sys.executable} is missing", advice)
     if "No module named" in last_line or "ImportError" in last_line:
         advice = f"install hvdtune {__version__} there, in the same place as on this host"
         return HostFailure("hvdtune", f"hvdtune cannot be imported ({last_line})", advice)
@@ -170,7 +170,7 @@ def why_no_probe(host: str, code: int, last_line: str) -> HostFailure:
 def ssh_failure(host: str, seen: str) -> HostFailure:
     """Return the failure that ssh reported, with advice. Pure."""
     known = (advice for words, advice in _SSH_ADVICE if words in seen.lower())
-    advice = next(known, "run `ssh {host}` by hand and see that it logs in without asking")
+    advice = next(known, "run `ssh {host}` by hand and check that it logs in without a prompt")
     return HostFailure("ssh", f"ssh: {seen.strip().rstrip('.')}", advice.format(host=host))
 
 

@@ -1,12 +1,12 @@
-"""The order in which ways are measured, so that no measurement disturbs another. Pure."""
+"""The order of the measurements, in which none disturbs another. Pure."""
 
 from __future__ import annotations
 
 
 def rounds(size: int) -> list[list[tuple[int, int]]]:
-    """Every ordered pair of 0..size-1 once, in rounds in which each number is in one pair at most.
+    """Return every ordered pair of 0..size-1 once, in rounds with each number in at most one pair.
 
-    All play all, by the circle method, first in the one direction, then in the other.
+    It is the circle method of round-robin tournaments, with each round in both directions.
     """
     numbers: list[int | None] = [*range(size), *([None] if size % 2 else [])]
     found = []

@@ -1,8 +1,7 @@
 """Connections between two hosts that have the same key, and the speed of the way between them.
 
 Both ends prove that they have the key before another byte is read (`hvdtune.core.job.proof`). The
-number of the wanted host is part of the proof, so another machine behind the same address is told
-apart from it.
+proof contains the number of the wanted host, because another machine may have the same address.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ from hvdtune.launcher.preflight.facts import WayState
 
 _PREFLIGHT: Final = b"p"  # the purpose of these connections
 
-# A block is its length and so many bytes; one byte acknowledges it.
+# A block is its length and that many bytes; one byte acknowledges it.
 _LENGTH: Final = struct.Struct(">I")
 _TAKEN: Final = b"!"
 _FIRST_BLOCK_BYTES: Final = 64 << 10
@@ -81,7 +80,7 @@ def measure(connection: socket.socket, budget_s: float) -> WaySpeed:
         connection.sendall(_LENGTH.pack(size))
         connection.sendall(block[:size])
         if not connection.recv(len(_TAKEN)):
-            raise ConnectionResetError("the other end hung up")
+            raise ConnectionResetError("the other host closed the connection")
         return time.perf_counter() - began_s
 
     trips = [send(0)]

@@ -1,4 +1,4 @@
-"""What a batch script is written from, and what a scheduler is to the one who writes it."""
+"""A batch job, and the properties of a scheduler that its script depends on."""
 
 from __future__ import annotations
 
@@ -8,14 +8,18 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class BatchJob:
-    """A job for a scheduler.
+    """A job for a scheduler. An empty text or a 0 is an option that is not set.
 
-    `command` is the script or program with its arguments, started in `folder`; `run_options` are
-    options of `hvdtune run`, which is then what starts the ranks. `python` and `hvdtune` are the
-    words that start these two there. With `per_node` the scheduler starts one `hvdtune run` on each
-    node, and no ssh is needed. `setup` are lines of shell, `venv` the folder of a virtual
-    environment, `directives` further options of the scheduler. Texts that are "" and numbers that
-    are 0 stand for nothing.
+    Attributes:
+        command: the script or program with its arguments.
+        folder: where the command starts.
+        python: the words that start Python there.
+        hvdtune: the words that start hvdtune there.
+        run_options: options of `hvdtune run`, which then starts the ranks.
+        setup: lines of shell.
+        venv: the folder of a virtual environment.
+        directives: further options of the scheduler.
+        per_node: the scheduler starts one `hvdtune run` on each node; no ssh is needed.
     """
 
     command: tuple[str, ...]
@@ -39,36 +43,41 @@ class BatchJob:
 
     @property
     def tasks_per_node(self) -> int:
-        """How many processes the scheduler starts on each node."""
+        """Return the number of processes that the scheduler starts on each node."""
         return 1 if self.per_node else self.ranks_per_node
 
     @property
     def cpus_per_task(self) -> int:
-        """How many processors each of them has, 0 where that is left to the scheduler."""
+        """Return the number of processors of each; 0 if the scheduler chooses it."""
         if not self.per_node:
             return self.cpus_per_rank
-        # What a task does not ask for its ranks cannot use.
+        # The ranks of a task can use only the processors of the task.
         return self.ranks_per_node * (self.cpus_per_rank or 1)
 
     @property
     def ranks(self) -> int:
-        """How many ranks the job has."""
+        """Return the number of ranks."""
         return self.nodes * self.ranks_per_node
 
 
 @dataclass(frozen=True)
 class Scheduler:
-    """A row of the table.
+    """The properties of a scheduler.
 
-    `submit` is the program that takes a batch script on its stdin, `prefix` what begins a line for
-    the scheduler in it, and `directives` makes these lines. `hosts` is a shell command in which
-    `{awk}` reads the nodes of a job, each once or several times. `start_tasks` makes the words that
-    start the tasks of a job, None where schedulers of this kind have no such program everywhere.
-    `start_node` is a shell command that starts what `$start` holds on the node of number `$node`,
-    "" where `start_tasks` does that; `names_nodes` is one that makes `hosts` the array of their
-    names, where it needs them. `options_of` has the names of the scheduler's options in
-    one of its lines, each under one spelling, of which no two lines may set the same; a line with
-    one of `gives_way` is left out where the user has one. `queue` is what a queue is called.
+    Attributes:
+        submit: the program that reads a batch script from stdin.
+        prefix: the beginning of a line for the scheduler.
+        directives: makes these lines.
+        hosts: a shell command in which `{awk}` reads the nodes of a job, each at least once.
+        options_of: returns the options of a line in one spelling; two lines cannot set the same.
+        start_tasks: makes the words that start the tasks of a job; None if not every scheduler of
+            this kind has such a program.
+        start_node: without `start_tasks`, a shell command that starts the content of `$start` on
+            the node with number `$node`.
+        names_nodes: a shell command that sets the array `hosts` to the nodes' names, if
+            `start_node` needs it.
+        gives_way: options whose lines are omitted if the user sets them.
+        queue: the scheduler's word for a queue.
     """
 
     title: str
@@ -85,6 +94,6 @@ class Scheduler:
 
 
 def hours_minutes_seconds(seconds: float) -> str:
-    """A time limit, as in 36:30:00; a part of a second counts as one."""
+    """Return a time limit, as in 36:30:00; a part of a second counts as one."""
     whole = int(-(-seconds // 1))
     return f"{whole // 3600:02}:{whole // 60 % 60:02}:{whole % 60:02}"

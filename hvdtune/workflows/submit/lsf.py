@@ -10,7 +10,7 @@ from hvdtune.workflows.submit.batch_job import BatchJob, Scheduler
 
 
 def _directives(job: BatchJob) -> list[str]:
-    # Cores belong to slots, and what blaunch starts on a node has those of one slot.
+    # Cores belong to slots, and a program that blaunch starts on a node has those of one slot.
     slots = job.tasks_per_node if job.cpus_per_rank else job.ranks_per_node
     lines = [f"-J {job.name}", f"-n {job.nodes * slots}", f'-R "span[ptile={slots}]"']
     if job.cpus_per_rank:
@@ -30,7 +30,7 @@ def _directives(job: BatchJob) -> list[str]:
 
 def _options_of(line: str) -> frozenset[str]:
     option = line.partition(" ")[0]
-    if option == "-R":  # may be there several times
+    if option == "-R":  # may be repeated
         return frozenset(re.findall(r"\b(span|affinity)\[", line))
     return frozenset((option,))
 
@@ -43,6 +43,6 @@ LSF: Final = Scheduler(
     hosts='{awk} "$LSB_DJOB_HOSTFILE"',
     options_of=_options_of,
     names_nodes="mapfile -t hosts < <(awk '!seen[$1]++ { print $1 }' \"$LSB_DJOB_HOSTFILE\")",
-    # Without it a shell there would take the words apart.
+    # Without -no-shell, a shell there would split the words.
     start_node='blaunch -no-shell "${hosts[node]}" /bin/bash -l -c "$start" hvdtune "$node"',
 )

@@ -25,7 +25,7 @@ def _directives(job: BatchJob) -> list[str]:
 
 
 def _options_of(line: str) -> frozenset[str]:
-    """`-l` and `-W` hold several options each; a place and a number of nodes is said by select."""
+    """Return the options of a line: `-l` and `-W` have several; `nodes` counts as `select`."""
     option, _, rest = line.partition(" ")
     if option not in ("-l", "-W"):
         return frozenset((line[:2],))

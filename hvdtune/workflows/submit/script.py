@@ -18,19 +18,19 @@ from hvdtune.workflows.submit.slurm import SLURM
 
 SCHEDULERS: Final[Mapping[str, Scheduler]] = {"slurm": SLURM, "pbs": PBS, "lsf": LSF}
 
-# In a line for the scheduler no shell takes quotes away, and each has rules of its own for them.
+# No shell removes quotes in a line for the scheduler, and each scheduler has its own rules.
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.,:@%/+=^{}-]+")
 _NOT_IN_A_NAME: Final = re.compile(r"[^A-Za-z0-9_.-]+")
 _KEY: Final = """\
-# The ranks know each other by this key. It stays in the environment, which only your own processes
-# and root can read: never write it into a command line or a file that others can read.
+# The ranks authenticate each other with this key. It stays in the environment, which only your own
+# processes and root can read. Never write it on a command line or into a file that others can read.
 HVDTUNE_KEY="$(od -An -v -N32 -tx1 /dev/urandom | tr -d ' \\n')"
 export HVDTUNE_KEY
 """
 
 
 def job_name(command: Sequence[str]) -> str:
-    """The name of a job after its script or program: of letters, digits, `_`, `.` and `-`."""
+    """Return a name of letters, digits, `_`, `.` and `-` for a script or program."""
     script = next((word for word in command if word.endswith(".py")), command[0])
     word = script.rpartition("/")[2].removesuffix(".py")
     name = _NOT_IN_A_NAME.sub("-", word).strip("-.")
@@ -38,7 +38,7 @@ def job_name(command: Sequence[str]) -> str:
 
 
 def render(job: BatchJob, scheduler: Scheduler) -> str:
-    """The batch script. Raises UsageError for values that a line for the scheduler cannot have."""
+    """Return the batch script. Raises UsageError for values that are invalid in its lines."""
     for name in ("name", "queue", "account", "output"):
         _check_plain(name, getattr(job, name), scheduler)
     lines = _lines(job, scheduler)
@@ -61,7 +61,7 @@ def _body(job: BatchJob, scheduler: Scheduler) -> tuple[str, ...]:
 
 
 def _lines(job: BatchJob, scheduler: Scheduler) -> list[str]:
-    """The lines for the scheduler. Raises ArgumentError for a directive that contradicts others."""
+    """Return the lines for the scheduler. Raises ArgumentError for a contradicting directive."""
     given = frozenset[str]().union(*map(scheduler.options_of, job.directives))
     replaced = given & scheduler.gives_way
     lines = [
@@ -74,12 +74,12 @@ def _lines(job: BatchJob, scheduler: Scheduler) -> list[str]:
         if "\n" in directive:
             raise ArgumentError("directive", "it must be one line", directive)
         if not directive.startswith("-"):
-            why = f"it is no option of {scheduler.submit}, which begins with a dash"
+            why = f"an option of {scheduler.submit} begins with a dash"
             raise ArgumentError("directive", why, directive)
         for option in scheduler.options_of(directive):
             if taken.setdefault(option, directive) != directive:
                 raise ArgumentError(
-                    "directive", f"{taken[option]} is in the script already", directive
+                    "directive", f"the script already contains {taken[option]}", directive
                 )
         lines.append(directive)
     return lines
@@ -90,7 +90,7 @@ def _check_plain(name: str, value: str, scheduler: Scheduler) -> None:
         names = {"name": "job_name", "queue": scheduler.queue}
         raise ArgumentError(
             names.get(name, name),
-            "a scheduler's line cannot hold it: use letters, digits and _.,:@%/+=^{}- only",
+            "only letters, digits and _.,:@%/+=^{}- are allowed in a scheduler's line",
             repr(value),
         )
 
@@ -101,7 +101,7 @@ def _enter(job: BatchJob) -> str:
 
 def _setup(job: BatchJob) -> str:
     lines = _setup_lines(job)
-    return "\n".join(["# What --setup and --venv ask for", *lines, ""]) if lines else ""
+    return "\n".join(["# Lines of --setup and --venv", *lines, ""]) if lines else ""
 
 
 def _setup_lines(job: BatchJob) -> list[str]:
@@ -127,7 +127,7 @@ def _launcher(job: BatchJob) -> tuple[str, ...]:
 
 
 def _nodes(job: BatchJob, scheduler: Scheduler) -> tuple[str, str, str]:
-    """What starts a node at a time, without this shell's environment."""
+    """Return the lines that start one node at a time, without this shell's environment."""
     there = [
         *_enter(job).splitlines(),
         *_setup_lines(job),
@@ -183,7 +183,7 @@ def _places(job: BatchJob) -> str:
 
 
 def with_interpreter(job: BatchJob, executable: str, hvdtune: Sequence[str]) -> BatchJob:
-    """The job with the Python of this environment, unless it sets up another one. Pure."""
+    """Return the job with the Python of this environment unless it sets up another one. Pure."""
     if job.setup or job.venv:
         return job
     return replace(job, python=(executable,), hvdtune=tuple(hvdtune))

@@ -12,9 +12,9 @@ from hvdtune.workflows.submit.script import render, with_interpreter
 
 
 def write_script(job: BatchJob, scheduler: Scheduler) -> str:
-    """The batch script of a job, with this environment's Python unless it sets up another one.
+    """Return the script of a job, with this environment's Python unless it sets up another one.
 
-    Raises UsageError for values that it cannot have.
+    Raises UsageError for invalid values.
     """
     beside = Path(sys.executable).with_name("hvdtune")
     hvdtune = [str(beside)] if beside.is_file() else [sys.executable, "-m", "hvdtune"]
@@ -22,7 +22,7 @@ def write_script(job: BatchJob, scheduler: Scheduler) -> str:
 
 
 def send(script: str, scheduler: Scheduler) -> str:
-    """What the scheduler answers. Raises LaunchError when it does not take the script."""
+    """Return the answer of the scheduler. Raises LaunchError if it rejects the script."""
     try:
         done = subprocess.run(
             [scheduler.submit], input=script, capture_output=True, text=True, check=False
@@ -34,5 +34,5 @@ def send(script: str, scheduler: Scheduler) -> str:
         ) from None
     if done.returncode:
         why = " ".join((done.stderr or done.stdout).split()) or f"exit code {done.returncode}"
-        raise LaunchError(f"{scheduler.title} does not take the job: {why}")
+        raise LaunchError(f"{scheduler.title} rejected the job: {why}")
     return done.stdout.strip()

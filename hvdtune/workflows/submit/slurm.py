@@ -7,7 +7,7 @@ from typing import Final
 
 from hvdtune.workflows.submit.batch_job import BatchJob, Scheduler, hours_minutes_seconds
 
-# The number of tasks is said by that on each node.
+# The number of tasks on each node sets that of all tasks.
 _SPELLINGS: Final = {
     "-J": "--job-name",
     "-N": "--nodes",

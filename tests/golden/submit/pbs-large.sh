@@ -12,7 +12,7 @@
 set -e -o pipefail
 cd '/home/ada/my net'
 
-# What --setup and --venv ask for
+# Lines of --setup and --venv
 module purge
 module load cuda/12.4
 source '/home/ada/my envs/train/bin/activate'

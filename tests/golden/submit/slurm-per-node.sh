@@ -13,13 +13,13 @@
 set -e -o pipefail
 cd '/home/ada/my net'
 
-# What --setup and --venv ask for
+# Lines of --setup and --venv
 module purge
 module load cuda/12.4
 source '/home/ada/my envs/train/bin/activate'
 
-# The ranks know each other by this key. It stays in the environment, which only your own processes
-# and root can read: never write it into a command line or a file that others can read.
+# The ranks authenticate each other with this key. It stays in the environment, which only your own
+# processes and root can read. Never write it on a command line or into a file that others can read.
 HVDTUNE_KEY="$(od -An -v -N32 -tx1 /dev/urandom | tr -d ' \n')"
 export HVDTUNE_KEY
 
