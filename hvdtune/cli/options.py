@@ -1,8 +1,8 @@
 """The options of `hvdtune run`, by noun: one row for each, with its parser, help and value.
 
-Rows with `behind` may stand behind a script, too. The rows of `OF_HOROVOD` are options
-of horovodrun, whose effects are in `hvdtune.horovod.vocabulary`; rows with `hidden` do
-nothing here. The type of a row without a parser is that of its field.
+Rows with `behind` may stand behind a script, too. The rows of `OF_HOROVOD` are options of
+horovodrun, whose effects are in `hvdtune.horovod.vocabulary`; rows with `hidden` do nothing here.
+A row without a parser has that of its field's type: a number is at least 1.
 """
 
 import re
@@ -138,6 +138,7 @@ _OWN_ROWS: Final = frozenset({
     "controller", "resume",
 })  # fmt: skip
 _silent = partial(option, hidden=True)
+duration = partial(option, type=parse_duration, metavar="TIME")
 _silent_switch = partial(switch, hidden=True)
 
 
@@ -148,7 +149,6 @@ class PlacementOptions:
     num_proc: int | None = option(
         "--num-proc",
         "-np",
-        type=WholeNumber(1),
         behind=True,
         help="Number of processes. [default: all slots of -H, else 1; with --trials the GPUs or "
         "cores of this host]",
@@ -158,9 +158,8 @@ class PlacementOptions:
         "--hostfile", "-hostfile", behind=True, help="File with a line 'host slots=N' per host."
     )
     slots_per_host: int | None = option(
-        type=WholeNumber(1),
         help="Slots of each host without a number of slots. [default: 1; with one `hvdtune run` "
-        "on each node, its GPUs]",
+        "on each node, its GPUs]"
     )
     ssh_port: int | None = option(
         "--ssh-port", "-p", type=WholeNumber(1, 65535), help="Port of ssh on the other hosts."
@@ -208,9 +207,7 @@ class RankOptions:
     """Timeouts, network, threads and log of the ranks."""
 
     start_timeout: float | None = option(
-        type=Number(1),
-        behind=True,
-        help="Seconds that ranks in hvd.init() wait for the last one. [default: 30]",
+        behind=True, help="Seconds that ranks in hvd.init() wait for the last one. [default: 30]"
     )
     heartbeat_timeout: float | None = option(
         type=Number(1, 86400),
@@ -240,14 +237,14 @@ class RankOptions:
         help="Seconds until a waiting operation ends the job; 0: never. [default: 600]",
     )
     mpi_threads_disable: bool | None = _silent_switch()
-    num_nccl_streams: int | None = _silent(type=WholeNumber(1))
+    num_nccl_streams: int | None = _silent()
     thread_affinity: str | None = option(
         type=_cores,
         metavar="CORE,...",
         help="CPU cores for hvdtune's threads, one for each rank of a host.",
     )
     gloo_timeout_seconds: float | None = option(
-        type=Number(1), help="The same as --start-timeout, which overrides it."
+        help="The same as --start-timeout, which overrides it."
     )
     log_level: str | None = option(
         type=_log_level,
@@ -288,7 +285,6 @@ class KnobOptions:
     hierarchical_allreduce: bool | None = switch(behind=True, help="Reduce within each host first.")
     profile: Path | None = option(help="Use the setting of this profile.yaml of a study.")
     fix: tuple[str, ...] = option(
-        multiple=True,
         default=(),
         metavar="KNOB=VALUE",
         behind=True,
@@ -304,9 +300,7 @@ class TraceOptions:
         behind=True, help="Write a trace of all ranks to this file, for `hvdtune timeline view`."
     )
     timeline_max_mb: float | None = option(
-        type=Number(1),
-        behind=True,
-        help="MiB of raw trace to keep per rank. [default: all; 16 with --trials]",
+        behind=True, help="MiB of raw trace to keep per rank. [default: all; 16 with --trials]"
     )
     timeline_when_full: Literal["ring", "stop"] | None = option(
         behind=True,
@@ -333,13 +327,9 @@ class TraceOptions:
 class StudyOptions(StudyRequest):
     """The search for a faster setting."""
 
-    trials: int | None = option(type=WholeNumber(1), behind=True, help="Number of settings to try.")
-    time_budget_s: float | None = option(
-        "--time-budget",
-        type=parse_duration,
-        metavar="TIME",
-        behind=True,
-        help="Time limit of the study, as in 8m.",
+    trials: int | None = option(behind=True, help="Number of settings to try.")
+    time_budget_s: float | None = duration(
+        "--time-budget", behind=True, help="Time limit of the study, as in 8m."
     )
     knobs: tuple[str, ...] | None = option(
         type=_names,
@@ -352,7 +342,6 @@ class StudyOptions(StudyRequest):
         metavar="FILE", help="YAML file with the range or choices of each knob."
     )
     objective: tuple[str, ...] = option(
-        multiple=True,
         default=("step_time",),
         show_default=False,
         metavar="NAME",
@@ -363,13 +352,10 @@ class StudyOptions(StudyRequest):
         type=click.Choice(["tpe", "gp", "cmaes", "random", "grid", "noisy_gp"]),
         help="Algorithm that proposes settings. [default: noisy_gp; tpe with several objectives]",
     )
-    step_budget: int | None = option(
-        type=WholeNumber(1), help="Maximum number of steps of the study."
-    )
+    step_budget: int | None = option(help="Maximum number of steps of the study.")
     train_steps: int | None = option(
-        type=WholeNumber(1),
         help="Steps of the whole training. Tuning stops when the remaining steps can no longer "
-        "repay a trial.",
+        "repay a trial."
     )
     storage: str | None = option(
         metavar="URL",
@@ -402,9 +388,9 @@ class AutotuneOptions:
     autotune: bool | None = switch(help="Tune during one run of the script.")
     autotune_log_file: Path | None = option(help="Write a table of the trials to this CSV file.")
     autotune_warmup_samples: int | None = _silent(type=WholeNumber(0))
-    autotune_steps_per_sample: int | None = _silent(type=WholeNumber(1))
+    autotune_steps_per_sample: int | None = _silent()
     autotune_bayes_opt_max_samples: int | None = option(
-        type=WholeNumber(1), help="Number of settings --autotune tries. [default: 20]"
+        help="Number of settings --autotune tries. [default: 20]"
     )
     autotune_gaussian_process_noise: float | None = _silent(type=Number(0, 1))
 
@@ -422,7 +408,6 @@ class RestartOptions:
         "DistributedDataParallel; command: only by the variables of --vary. [default: hvdtune]"
     )
     vary: tuple[str, ...] = option(
-        multiple=True,
         default=(),
         metavar="NAME=A,B",
         help="Tune an environment variable in --mode restart; NAME=LOW..HIGH gives a range. May be "
@@ -434,10 +419,8 @@ class RestartOptions:
         help="Read a step's seconds from the output, as in 'step_time: ([0-9.]+)', or a rate, as "
         "in '(?P<rate>[0-9.]+) img/s'. [default: the ranks' steps, else the command's wall time]",
     )
-    launch_time: float | None = option(
-        type=parse_duration,
-        metavar="TIME",
-        help="Time to measure in each launch when every setting has its own launch. [default: 3s]",
+    launch_time: float | None = duration(
+        help="Time to measure in each launch when every setting has its own launch. [default: 3s]"
     )
 
 
@@ -446,15 +429,11 @@ class ElasticOptions:
     """Jobs whose ranks come and go."""
 
     min_num_proc: int | None = option(
-        "--min-np",
-        "--min-num-proc",
-        type=WholeNumber(1),
-        help="Elastic: minimum number of ranks. [default: -np, or 1]",
+        "--min-np", "--min-num-proc", help="Elastic: minimum number of ranks. [default: -np, or 1]"
     )
     max_num_proc: int | None = option(
         "--max-np",
         "--max-num-proc",
-        type=WholeNumber(1),
         help="Elastic: maximum number of ranks. [default: -np, all with a discovery script]",
     )
     host_discovery_script: str | None = option(
@@ -462,8 +441,7 @@ class ElasticOptions:
         help="Elastic: run this every second; it prints a line 'host' or 'host:slots' for each.",
     )
     elastic_timeout: float | None = option(
-        type=Number(1),
-        help="Elastic: seconds to wait while there are too few ranks. [default: 600]",
+        help="Elastic: seconds to wait while there are too few ranks. [default: 600]"
     )
     reset_limit: int | None = option(
         type=WholeNumber(0),

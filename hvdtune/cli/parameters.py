@@ -57,6 +57,9 @@ class Number(_Worded, click.FloatRange):
     fault, kind, name = "is not a number", float, "number"
 
 
+_PARSERS: Final = {Path: Path, int: WholeNumber(1), float: Number(1)}
+
+
 class Argument(click.Argument):
     """An argument with a help text; it needs a `metavar`."""
 
@@ -201,12 +204,18 @@ def parameters_of(options: type) -> list[click.Parameter]:
 
 
 def _typed(annotation: Any) -> dict[str, Any]:
-    """Return the parser of an annotation with a Path or a Literal; {} for others."""
+    """Return the parser of a field's type: a Literal is a choice, a number is at least 1.
+
+    A tuple of any length makes an option that may be repeated.
+    """
     kinds = (annotation, *get_args(annotation))
-    choices = [get_args(kind) for kind in kinds if get_origin(kind) is Literal]
-    if choices:
-        return {"type": click.Choice(choices[0])}
-    return {"type": Path} if Path in kinds else {}
+    typed: dict[str, Any] = {"multiple": True} if get_origin(annotation) is tuple else {}
+    for kind in kinds:
+        if get_origin(kind) is Literal:
+            typed["type"] = click.Choice(get_args(kind))
+        elif kind in _PARSERS:
+            typed["type"] = _PARSERS[kind]
+    return typed
 
 
 def filled(options: type[Filled], values: Mapping[str, Any]) -> Filled:

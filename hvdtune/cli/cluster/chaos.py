@@ -1,10 +1,8 @@
 """`hvdtune chaos`: an elastic job whose ranks are killed and stopped on purpose."""
 
-from __future__ import annotations
-
 from dataclasses import dataclass
 
-from hvdtune.cli.options import RunOptions, parse_duration
+from hvdtune.cli.options import RunOptions, duration
 from hvdtune.cli.parameters import WholeNumber, option
 from hvdtune.cli.run_command import RunCommand
 from hvdtune.cli.verify_options import OF_A_SEARCH
@@ -23,17 +21,11 @@ class ChaosOptions(RunOptions):
     hvdtune chaos --kill-every 30s --stop-every 45s --min-np 2 -np 4 train.py
     """
 
-    kill_every: float | None = option(
-        type=parse_duration,
-        metavar="TIME",
-        behind=True,
-        help="Time between two kills of a rank, as in 30s.",
+    kill_every: float | None = duration(
+        behind=True, help="Time between two kills of a rank, as in 30s."
     )
-    stop_every: float | None = option(
-        type=parse_duration,
-        metavar="TIME",
-        behind=True,
-        help="Time between two stops (SIGSTOP) of a rank of this machine, as in 45s.",
+    stop_every: float | None = duration(
+        behind=True, help="Time between two stops (SIGSTOP) of a rank of this machine, as in 45s."
     )
     seed: int = option(type=WholeNumber(0), default=0, help="Seed of the choice of ranks.")
 

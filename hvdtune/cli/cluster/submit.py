@@ -12,7 +12,6 @@ from hvdtune.cli.options import RunOptions, parse_duration, parse_path, parse_te
 from hvdtune.cli.parameters import (
     Argument,
     CliCommand,
-    WholeNumber,
     flag,
     option,
     parameters_of,
@@ -78,12 +77,12 @@ class SubmitOptions:
     pbs: bool = flag(help="Write it for PBS (qsub).")
     lsf: bool = flag(help="Write it for LSF (bsub).")
     dry_run: bool = flag(help="Print the batch script and do not send it.")
-    nodes: int = option("--nodes", "-N", type=WholeNumber(1), default=1, help="Number of nodes.")
+    nodes: int = option("--nodes", "-N", default=1, help="Number of nodes.")
     ranks_per_node: int | None = option(
-        type=WholeNumber(1), help="Ranks on each node. [default: one for each GPU, else 1]"
+        help="Ranks on each node. [default: one for each GPU, else 1]"
     )
-    gpus_per_node: int | None = option(type=WholeNumber(1), help="GPUs of each node.")
-    cpus_per_rank: int | None = option(type=WholeNumber(1), help="Processors of each rank.")
+    gpus_per_node: int | None = option(help="GPUs of each node.")
+    cpus_per_rank: int | None = option(help="Processors of each rank.")
     per_node: bool = flag(
         help="Let srun, pbsdsh or blaunch start one `hvdtune run` on each node, without ssh."
     )
@@ -102,7 +101,6 @@ class SubmitOptions:
     )
     setup: tuple[str, ...] = option(
         type=parse_text,
-        multiple=True,
         default=(),
         metavar="LINE",
         help="Line of shell that sets up the environment, as in 'module load cuda'; may be "
@@ -112,7 +110,6 @@ class SubmitOptions:
         type=parse_path, metavar="DIR", help="Virtual environment to activate."
     )
     directive: tuple[str, ...] = option(
-        multiple=True,
         default=(),
         metavar="OPTION",
         help="Further option for the scheduler, as in --directive=--exclusive; may be repeated.",
