@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, TextIO
 
 from hvdtune.cli import handover
 from hvdtune.cli.checks import check, restarts
-from hvdtune.cli.cluster.nodes import NodeMeeting, asked_alike
+from hvdtune.cli.cluster.nodes import asked_alike, node_terms
 from hvdtune.cli.messages import TerminalReporter, info
 from hvdtune.cli.placement import choose_hosts, placed_on
 from hvdtune.cli.request import (
@@ -22,6 +22,9 @@ from hvdtune.cli.request import (
     tunes_communication,
 )
 from hvdtune.core.config.environment import crowded_place, node_meeting
+from hvdtune.launcher.nodes.gathering import gathered
+from hvdtune.launcher.nodes.serving import serve
+from hvdtune.launcher.plan import build_command
 from hvdtune.workflows.requests import (
     ComparisonRequest,
     JobRequest,
@@ -46,13 +49,12 @@ def run(options: RunOptions, words: Sequence[str]) -> int:
     check(options)
     variables, measurement = rank_variables(options), measurement_of(options)
     output, remarks = output_of(options.output, options.timeline), [*notices(options)]
-    asked, meeting = options.placement, None
+    asked, terms = options.placement, None
     if not (asked.hosts or asked.hostfile) and (point := node_meeting()) is not None:
         shared = asked_alike(options, words[0])
-        ranks, slots = asked.num_proc, asked.slots_per_host
-        meeting = NodeMeeting(point, shared, variables, ranks, slots)
-    if meeting is not None and not meeting.is_first:
-        return meeting.serve(options.command)
+        terms = node_terms(point, shared, variables, asked.num_proc, asked.slots_per_host)
+    if terms is not None and terms.point.place.rank != 0:
+        return serve(terms, build_command(options.command))
     # Before the nodes meet: their connections would not survive it.
     handover.enter_for_run(
         options.output.workbench_python,
@@ -60,9 +62,11 @@ def run(options: RunOptions, words: Sequence[str]) -> int:
         measures=measurement is not None,
         records=bool(options.timeline.timeline_filename or options.output.output_dir),
     )
-    with nullcontext() if meeting is None else meeting.gathered() as nodes:
-        if nodes is not None:
+    with nullcontext() if terms is None else gathered(terms) as nodes:
+        if nodes is not None and terms is not None:
             place = placed_on(nodes.hosts, asked.num_proc, nodes.ways)
+            title, count = terms.point.place.title, len(nodes.hosts)
+            info(f"{title} started hvdtune on {count} nodes: {place.words[-1]}")
         else:
             place = choose_hosts(
                 asked,

@@ -11,16 +11,36 @@ import hashlib
 import hmac
 import socket
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Final
 
 import msgspec
 
+from hvdtune.core.config.meeting_point import MeetingPoint
 from hvdtune.core.job.records import RecordChannel
 from hvdtune.errors import LaunchError
 from hvdtune.launcher.frames import REFUSED, Frames, frame
 from hvdtune.launcher.nodes.connections import end_with_host, limit_unanswered
 
 _READ_BYTES: Final = 1 << 16
+
+
+@dataclass(frozen=True)
+class NodeTerms:
+    """The inputs of a node before the nodes meet.
+
+    Attributes:
+        chosen: the address that the user chose for this host; "" for the default.
+        slots: the maximum number of ranks there.
+        timeout_s: limit of the wait for the other nodes.
+        asked: the options that must be equal on all nodes.
+    """
+
+    point: MeetingPoint
+    chosen: str
+    slots: int
+    timeout_s: float
+    asked: Mapping[str, str]
 
 
 class NodeFacts(msgspec.Struct, frozen=True):

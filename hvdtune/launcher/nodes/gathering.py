@@ -14,7 +14,6 @@ import msgspec
 
 from hvdtune import __version__, parse
 from hvdtune.core.config.dialect import LauncherPlace
-from hvdtune.core.config.meeting_point import MeetingPoint
 from hvdtune.core.job import meeting, proof, route
 from hvdtune.core.job.meeting import PointBoard
 from hvdtune.core.job.rendezvous import Board, Offer, Opening, TakenError
@@ -22,7 +21,7 @@ from hvdtune.errors import HvdtuneError, LaunchError
 from hvdtune.launcher import frames
 from hvdtune.launcher.hosts import Host, first_spellings, is_local
 from hvdtune.launcher.nodes.admission import Admission
-from hvdtune.launcher.nodes.control import ControlConnection, NodeFacts, digests
+from hvdtune.launcher.nodes.control import ControlConnection, NodeFacts, NodeTerms, digests
 from hvdtune.launcher.nodes.serving import PART
 from hvdtune.launcher.nodes.way import NodeWay
 from hvdtune.launcher.spawn import sealed_file
@@ -52,27 +51,22 @@ class Nodes:
 
 
 @contextlib.contextmanager
-def gathered(
-    point: MeetingPoint, chosen: str, slots: int, timeout_s: float, asked: Mapping[str, str]
-) -> Iterator[Nodes]:
-    """Connect to all nodes while the block runs.
-
-    Args:
-        chosen: the address that the user chose for this host; "" for the default.
-        slots: the slots of this node.
-        asked: the options that must be equal on all nodes.
+def gathered(terms: NodeTerms) -> Iterator[Nodes]:
+    """Connect to all nodes while the block runs. Its HvdtuneError gives them its exit code.
 
     Raises:
         LaunchError: a node does not connect within the timeout, has other options, or has the
             number of another node.
     """
-    board = meeting.board_of(point, chosen, 0, PART)
+    place, slots = terms.point.place, terms.slots
+    board = meeting.board_of(terms.point, terms.chosen, 0, PART)
     how = board.opening()
-    own = point.place.host
+    own = place.host
     own = own if is_local(own) else socket.gethostname()
-    itself = NodeFacts(__version__, proof.FIRST, own, slots, how.bind_host, how.port, dict(asked))
+    asked = dict(terms.asked)
+    itself = NodeFacts(__version__, proof.FIRST, own, slots, how.bind_host, how.port, asked)
     with contextlib.ExitStack() as stack:
-        found = _meet(_Roll(point.place, itself, how.key, stack), board, how, timeout_s)
+        found = _meet(_Roll(place, itself, how.key, stack), board, how, terms.timeout_s)
         key_fd = stack.enter_context(sealed_file("hvdtune-node-key", how.key))
         hosts = [Host(own, slots)]
         ways: dict[str, NodeWay] = {}
@@ -86,6 +80,9 @@ def gathered(
         nodes = Nodes(tuple(hosts), ways)
         try:
             yield nodes
+        except HvdtuneError as error:
+            nodes.exit_code = error.exit_code
+            raise
         finally:
             farewell = nodes.exit_code.to_bytes(4, "big", signed=True)
             for _, control in found:

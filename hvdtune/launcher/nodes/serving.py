@@ -8,13 +8,12 @@ import socket
 import subprocess
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
 
 from hvdtune import __version__, parse
-from hvdtune.core.config.meeting_point import MeetingPoint
 from hvdtune.core.job import meeting, proof, route
 from hvdtune.core.job.child_command import module_command
 from hvdtune.core.job.records import RecordChannel
@@ -22,7 +21,7 @@ from hvdtune.errors import LaunchError
 from hvdtune.launcher import frames
 from hvdtune.launcher.nodes.admission import Admission
 from hvdtune.launcher.nodes.connections import end_with_host
-from hvdtune.launcher.nodes.control import ControlConnection, NodeFacts, digests
+from hvdtune.launcher.nodes.control import ControlConnection, NodeFacts, NodeTerms, digests
 from hvdtune.launcher.spawn import sealed_file
 
 PART: Final = "/nodes"
@@ -32,19 +31,10 @@ _RETRY_S: Final = 0.2
 _LAST_S: Final = 10.0
 
 
-def serve(
-    point: MeetingPoint,
-    chosen: str,
-    slots: int,
-    timeout_s: float,
-    asked: Mapping[str, str],
-    command: Sequence[str],
-) -> int:
+def serve(terms: NodeTerms, command: Sequence[str]) -> int:
     """Serve until the launcher's job has ended; return its exit code.
 
     Args:
-        chosen: the address that the user chose for this host; "" for the default.
-        asked: the options that must be equal on all nodes; the launcher compares their digests.
         command: the argument vector of a rank.
 
     Raises:
@@ -53,6 +43,7 @@ def serve(
     # The launcher gets SIGTERM, too, and ends the ranks. A handler, because ranks would inherit
     # an ignored signal.
     signal.signal(signal.SIGTERM, lambda number, frame: None)
+    point, chosen, timeout_s = terms.point, terms.chosen, terms.timeout_s
     offer = meeting.board_of(point, chosen, 0, PART).await_offer(timeout_s)
     leader, key = parse.endpoint(offer.address), offer.key
     address = chosen or (
@@ -63,8 +54,8 @@ def serve(
         control = _connected(leader, key, timeout_s, meeting.ELSEWHERE if point.is_by_port else "")
         with contextlib.closing(control):
             host = point.place.host or socket.gethostname()
-            same = digests(key, asked)
-            facts = NodeFacts(__version__, number, host, slots, address, agents.port, same)
+            same = digests(key, terms.asked)
+            facts = NodeFacts(__version__, number, host, terms.slots, address, agents.port, same)
             try:
                 control.send(frames.HELLO, msgspec.msgpack.encode(facts))
                 return int.from_bytes(control.receive(frames.EXIT, None), "big", signed=True)
