@@ -8,7 +8,7 @@ live run's result and other buckets. So one verdict covers both parts.
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -18,13 +18,11 @@ from hvdtune.core.config.knobs import (
     Knob,
     Setting,
     Value,
-    default_setting,
     load_knobs,
     parse_assignments,
 )
 from hvdtune.errors import StudyError, UsageError
 from hvdtune.tuner.controller import tune as run_study
-from hvdtune.tuner.process.supervisor import TunerSupervisor
 from hvdtune.tuner.results.profile import read_profile
 from hvdtune.tuner.search.samplers import default_sampler
 from hvdtune.tuner.space.search_space import ALL_SCOPES, KnobRange, describe
@@ -50,10 +48,8 @@ from hvdtune.workflows.restart import (
 from hvdtune.workflows.results import StudyResult
 from hvdtune.workflows.session import Session
 from hvdtune.workflows.studies import (
-    RECORDING_MB,
     chosen_share,
     describe_share,
-    job_study,
     live_options,
     named_knobs,
     restart_study,
@@ -103,12 +99,19 @@ def tune_by_restarting(
 
 
 def tune_in_two_scopes(
-    request: RunRequest, job: JobRequest, study: StudyRequest, reporter: StatusReporter
+    request: RunRequest,
+    job: JobRequest,
+    study: StudyRequest,
+    reporter: StatusReporter,
+    tune_live: Callable[[RunRequest, StudyRequest, StatusReporter], StudyResult],
 ) -> StudyResult:
     """Run the study, then the script with the verdict's setting to its end.
 
     The live part is in the folder `live` of the run folder. If it has a verdict there, it is not
     measured again. Raises as the two kinds of studies do.
+
+    Args:
+        tune_live: runs the live part.
     """
     default = start_setting(job)
     live, ddp = _parts(job, study, default)
@@ -125,7 +128,7 @@ def tune_in_two_scopes(
         if not (inside / "verdict.json").exists():
             reporter.info("first, hvdtune's knobs in a live run")
             part = replace(request, output=replace(request.output, folder=inside))
-            traces = _tune_live(part, live, default, reporter)
+            traces = tune_live(part, live, reporter).traces
         changed = changed_by(found, read_profile(inside / "profile.yaml").setting)
         options = options_of_second(job, study, found, ddp, changed)
         with_result = f", with and without {describe(changed, {})}" if changed else ""
@@ -136,8 +139,8 @@ def tune_in_two_scopes(
 
 def _parts(
     job: JobRequest, study: StudyRequest, default: Setting
-) -> tuple[TuneOptions, tuple[str, ...]]:
-    """Return the options of the live part and the knobs of DDP. Raises UsageError."""
+) -> tuple[StudyRequest, tuple[str, ...]]:
+    """Return the study of the live part and the knobs of DDP. Raises UsageError."""
     names = named_knobs(study) or ()
     ddp = tuple(name for name in names if name.startswith(DDP))
     others = [name for name in names if name not in ddp]
@@ -158,27 +161,10 @@ def _parts(
         everything = TuneOptions().space(load_knobs(), default, len(job.hosts))
         named = [name for name in others if name != LIVE]
         others = list(dict.fromkeys([*(knob.name for knob in everything.knobs), *named]))
-    live = replace(study, knobs=tuple(others), no_drift=True)
+    live = replace(study, knobs=tuple(others), no_drift=True, ignore_earlier=True)
+    live_options(job, live, default)  # raises UsageError
     named_target(job, ddp)  # raises UsageError
-    return live_options(job, live, default), ddp
-
-
-def _tune_live(
-    request: RunRequest, options: TuneOptions, default: Setting, reporter: StatusReporter
-) -> tuple[Path, ...]:
-    """Run the live part; return the merged traces of its last launch."""
-    with Session(request, reporter) as session:
-        session.records = True
-        session.open_folder({"default": dict(default), "knobs": ",".join(options.tunable or ())})
-        session.open_output(default)
-        session.open_job(RECORDING_MB)
-        tuned = job_study(session, default, reporter)
-        tuned = replace(tuned, first_settings=[default_setting()])
-        with TunerSupervisor(tuned, session.folder.path, options, session.show) as supervisor:
-            supervisor.tune()
-        session.close_view()
-        traces: tuple[Path, ...] = session.measured(ended=True)["traces"]
-    return traces
+    return live, ddp
 
 
 def changed_by(found: RestartTarget, winner: Setting) -> dict[str, Value]:

@@ -63,7 +63,8 @@ def tune(request: RunRequest, reporter: StatusReporter) -> StudyResult | LaunchR
     if job.elastic is None and any(map(_is_of_ddp, named_knobs(study) or ())):
         from hvdtune.workflows.restart_study import tune_in_two_scopes
 
-        return tune_in_two_scopes(request, job, study, reporter)
+        part = functools.partial(_tune_live, follows=False)
+        return tune_in_two_scopes(request, job, study, reporter, part)
     return _tune_live(request, study, reporter)
 
 
@@ -71,8 +72,10 @@ def _is_of_ddp(knob: str) -> bool:
     return knob.startswith(DDP)
 
 
-def _tune_live(request: RunRequest, study: StudyRequest, reporter: StatusReporter) -> StudyResult:
-    """Tune the script and let it run to its end with the verdict's setting.
+def _tune_live(
+    request: RunRequest, study: StudyRequest, reporter: StatusReporter, *, follows: bool = True
+) -> StudyResult:
+    """Tune the script and, if `follows`, let it run to its end with the verdict's setting.
 
     A script of fixed size is started as often as the study needs. An elastic job is started once,
     and each of its memberships is tuned separately.
@@ -98,9 +101,9 @@ def _tune_live(request: RunRequest, study: StudyRequest, reporter: StatusReporte
                 raise (_failure(session, error) if is_elastic else error) from None
             session.close_view()
             code = 0
-            if outcome.goes_on or is_elastic:
+            if follows and (outcome.goes_on or is_elastic):
                 code = _follow(supervisor, session, default)
-        found = session.measured()
+        found = session.measured(ended=not follows)
     if is_elastic:
         found["run_dir"] = study_folder(path, outcome.verdict.membership)
     return StudyResult(verdict=outcome.verdict, exit_code=code, **found)
