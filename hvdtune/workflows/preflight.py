@@ -12,6 +12,8 @@ from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
 from typing import Any, Final
 
+import msgspec
+
 from hvdtune import __version__
 from hvdtune.core.config.environment import launch_defaults, node_meeting, own_environ
 from hvdtune.core.config.key_source import KEY_BYTES
@@ -166,7 +168,7 @@ class _Survey:
         deadline_s = time.monotonic() + self._config.timeouts.start_s
         self._each(lambda place: self._greet(place, deadline_s))
         for place, facts in self._ask([(place, {"ask": "facts"}) for place in self._sound()]):
-            place.note(facts=HostFacts.of(facts))
+            place.note(facts=msgspec.convert(facts, HostFacts))
         self._each(self._compare_clock)
         self._listen(launcher)
         self._reach()

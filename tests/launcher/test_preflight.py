@@ -6,6 +6,7 @@ import threading
 import time
 from dataclasses import replace
 
+import msgspec
 import pytest
 
 from hvdtune import __version__
@@ -305,7 +306,7 @@ def test_a_probe_answers_and_ends_with_its_launcher(gone):
         # What a login shell prints comes before.
         assert link.greet(time.monotonic() + 60) == __version__
         link.send({"ask": "facts"})
-        facts = HostFacts.of(link.answer(60))
+        facts = msgspec.convert(link.answer(60), HostFacts)
         assert facts.affinity and facts.usable >= 1 and facts.native_fault == ""
         link.send({
             "ask": "listen", "number": 1, "key": KEY.hex(), "address": "",

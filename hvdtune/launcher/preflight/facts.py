@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 # "fail": a job will not start, or end in an error; "warn": it may.
 Severity = Literal["fail", "warn"]
@@ -38,11 +38,6 @@ class HostFacts:
     usable: int
     affinity: tuple[int, ...]
     native_fault: str
-
-    @classmethod
-    def of(cls, document: dict[str, Any]) -> HostFacts:
-        """Return the facts in a host's answer."""
-        return cls(**{**document, "affinity": tuple(document["affinity"])})
 
 
 @dataclass(frozen=True)
