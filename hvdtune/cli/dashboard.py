@@ -1,4 +1,4 @@
-"""`hvdtune dashboard`: traces, runs and studies in a browser, and a job under way."""
+"""`hvdtune dashboard`: traces, runs, studies and a running job in a browser."""
 
 from __future__ import annotations
 
@@ -65,33 +65,22 @@ def address_options(function: Callable[..., Any]) -> Callable[..., Any]:
     "--link-gbps", type=Number(0.001), help="Bandwidth of a link between hosts, in Gbit/s."
 )
 @address_options
-def dashboard(
-    paths: tuple[Path, ...],
-    *,
-    attach: str | None,
-    link_gbps: float | None,
-    host: str,
-    port: int,
-    browser: bool,
-    prefix: str,
-) -> int:
+def dashboard(**given: Any) -> int:
     """Show runs, traces, studies and running jobs in a browser."""
-    return show(
-        paths, host, port, browser=browser, attach=attach, link_gbps=link_gbps, prefix=prefix
-    )
+    return show(**given)
 
 
 def show(
     paths: Sequence[Path],
+    *,
     host: str,
     port: int,
-    *,
     browser: bool,
+    prefix: str,
     attach: str | None = None,
     link_gbps: float | None = None,
-    prefix: str = "",
 ) -> int:
-    """Serves until Ctrl-C. Without a path and a job: the newest runs below ./runs."""
+    """Serve until Ctrl-C. Without a path and a job, show the newest runs below ./runs."""
     from hvdtune.dashboard.app import serve
 
     if not paths and attach is None:
@@ -125,7 +114,7 @@ def _newest() -> list[Path]:
 
 
 def _found(path: Path) -> Path:
-    """A path, or the run of that name."""
+    """Return the path, or the run of that name."""
     in_runs = RUNS / path
     if not path.exists() and len(path.parts) == 1 and in_runs.is_dir():
         return in_runs

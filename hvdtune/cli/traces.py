@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import click
 
 from hvdtune.cli import why
-from hvdtune.cli.dashboard import address_options
+from hvdtune.cli.dashboard import address_options, show
 from hvdtune.cli.handover import WorkbenchGroup
 from hvdtune.cli.messages import TerminalReporter, info, names_made_visible, warning
 from hvdtune.cli.parameters import Number, WholeNumber, explained, group, json_option
@@ -161,11 +161,9 @@ timeline.add_command(why.report)
     "paths", nargs=-1, required=True, type=Path, metavar="PATH...", help="Traces or run folders."
 )
 @address_options
-def view(paths: tuple[Path, ...], *, host: str, port: int, browser: bool, prefix: str) -> int:
+def view(**given: Any) -> int:
     """Open the dashboard on traces or run folders."""
-    from hvdtune.cli.dashboard import show
-
-    return show(paths, host, port, browser=browser, prefix=prefix)
+    return show(**given)
 
 
 @timeline.command()

@@ -12,6 +12,7 @@ from hvdtune.cli.options import RunOptions, parse_duration, parse_path, parse_te
 from hvdtune.cli.parameters import (
     Argument,
     CliCommand,
+    filled,
     flag,
     option,
     parameters_of,
@@ -86,7 +87,8 @@ class SubmitOptions:
     per_node: bool = flag(
         help="Let srun, pbsdsh or blaunch start one `hvdtune run` on each node, without ssh."
     )
-    time: float | None = option(
+    time_s: float | None = option(
+        "--time",
         type=parse_time_limit,
         metavar="TIME",
         help="Time limit, as in 90m, 1h30m or 36:30:00; a number needs a unit.",
@@ -109,7 +111,8 @@ class SubmitOptions:
     venv: Path | None = option(
         type=parse_path, metavar="DIR", help="Virtual environment to activate."
     )
-    directive: tuple[str, ...] = option(
+    directives: tuple[str, ...] = option(
+        "--directive",
         default=(),
         metavar="OPTION",
         help="Further option for the scheduler, as in --directive=--exclusive; may be repeated.",
@@ -161,24 +164,16 @@ def _job(options: SubmitOptions, run_words: list[str]) -> Any:
     from hvdtune.workflows.submit.batch_job import BatchJob
     from hvdtune.workflows.submit.script import job_name
 
-    return BatchJob(
-        command=tuple(options.command),
-        folder=os.getcwd(),
-        name=options.job_name or job_name(options.command),
-        run_options=tuple(run_words),
-        nodes=options.nodes,
-        ranks_per_node=options.ranks_per_node or options.gpus_per_node or 1,
-        gpus_per_node=options.gpus_per_node or 0,
-        cpus_per_rank=options.cpus_per_rank or 0,
-        time_s=options.time or 0.0,
-        queue=options.queue or "",
-        account=options.account or "",
-        output=options.output or "",
-        setup=options.setup,
-        venv=str(options.venv.absolute()) if options.venv else "",
-        directives=options.directive,
-        per_node=options.per_node,
-    )
+    given = {name: value for name, value in vars(options).items() if value is not None}
+    given |= {
+        "command": tuple(options.command),
+        "folder": os.getcwd(),
+        "name": options.job_name or job_name(options.command),
+        "run_options": tuple(run_words),
+        "ranks_per_node": options.ranks_per_node or options.gpus_per_node or 1,
+        "venv": str(options.venv.absolute()) if options.venv else "",
+    }
+    return filled(BatchJob, given)
 
 
 def _check_run(ctx: click.Context, submitted: SubmitOptions) -> None:
