@@ -38,14 +38,14 @@ def import_autotune(path: Path, output: Path | None) -> int:
     _check_output(path, output)
     found = assess(read_autotune_log(path), default_setting())
     setting, changes = fitted(found.chosen, load_knobs())
-    said = [*found.sentences(), *changes]
-    profile = _imported(setting, found, f"{_UNVERIFIED} {path.name}: " + "; ".join(said))
+    evidence = [*found.sentences(), *changes]
+    profile = _imported(setting, found, f"{_UNVERIFIED} {path.name}: " + "; ".join(evidence))
     try:
         write_profile(profile, output)
     except OSError as error:
         raise HvdtuneError(f"cannot write {output}: {error.strerror}") from None
     print(f"{path}: {describe(profile.setting, profile.default)}")
-    for sentence in said:
+    for sentence in evidence:
         print(f"    {sentence}")
     print(f"    {output}  the choice as a profile, not verified")
     if profile.is_unverified:

@@ -66,18 +66,18 @@ class ProbeLink:
     def __init__(self, host: str, command: Sequence[str]) -> None:
         """Start the command. Raises ProbeError if it cannot be started."""
         self.host = host
-        self._said = tempfile.TemporaryFile()  # noqa: SIM115 closed with the link
+        self._stderr = tempfile.TemporaryFile()  # noqa: SIM115 closed with the link
         try:
             self._process = subprocess.Popen(
                 command,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=self._said,
+                stderr=self._stderr,
                 env=own_environ(),
                 start_new_session=True,  # Ctrl-C is for the launcher, which closes the pipe
             )
         except OSError as error:
-            self._said.close()
+            self._stderr.close()
             seen = f"cannot start {command[0]}: {error.strerror}"
             raise ProbeError(ssh_failure(host, seen)) from None
         self._reader = Frames()
@@ -123,7 +123,7 @@ class ProbeLink:
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.wait()
-        self._said.close()
+        self._stderr.close()
 
     def _next_frame(self, deadline_s: float) -> tuple[bytes, bytes]:
         while not self._answers:
@@ -145,8 +145,8 @@ class ProbeLink:
             code = self._process.wait(_END_S)
         except subprocess.TimeoutExpired:
             return _no_answer("its output was closed while it ran")
-        self._said.seek(0)
-        lines = self._said.read().decode(errors="replace").strip().splitlines()
+        self._stderr.seek(0)
+        lines = self._stderr.read().decode(errors="replace").strip().splitlines()
         return why_no_probe(self.host, code, lines[-1].strip() if lines else "")
 
 

@@ -16,8 +16,8 @@ def write_script(job: BatchJob, scheduler: Scheduler) -> str:
 
     Raises UsageError for invalid values.
     """
-    beside = Path(sys.executable).with_name("hvdtune")
-    hvdtune = [str(beside)] if beside.is_file() else [sys.executable, "-m", "hvdtune"]
+    program = Path(sys.executable).with_name("hvdtune")
+    hvdtune = [str(program)] if program.is_file() else [sys.executable, "-m", "hvdtune"]
     return render(with_interpreter(job, sys.executable, hvdtune), scheduler)
 
 
