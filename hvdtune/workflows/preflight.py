@@ -269,11 +269,11 @@ class _Survey:
                 place.note(**found)
 
     def _reach(self) -> None:
-        questions, targets = [], {}
-        for source in self._sound():
-            wanted = [
-                target for target in self._sound() if (source.number, target.number) in self._pairs
-            ]
+        questions, targets, sound = [], {}, self._sound()
+        for position, source in enumerate(sound):
+            # Each source begins with its successor, so that few dial a host at the same time.
+            others = sound[position + 1 :] + sound[:position]
+            wanted = [other for other in others if (source.number, other.number) in self._pairs]
             targets[source.number] = wanted
             asked = [
                 {"number": place.number, "name": place.report.name, "doors": place.doors}

@@ -34,7 +34,8 @@ from hvdtune.launcher.preflight.way import WayError, dial, measure, open_doors
 
 QUESTION, ANSWER = b"Q", b"A"
 _READ_BYTES: Final = 1 << 16
-_DIALS_AT_A_TIME: Final = 64
+# Less than MOST_HALF_OPEN of `Admission`: every host is dialed by as many hosts at a time.
+_DIALS_AT_A_TIME: Final = 48
 _CONTAINERS: Final = {"/.dockerenv": "Docker", "/run/.containerenv": "Podman"}
 
 Answer = dict[str, Any]
