@@ -35,7 +35,7 @@ PYTEST := python -m pytest -n $(LANES) --dist loadfile
   bench wheels third-party clean
 
 # A training with another cluster's settings: what makes its steps slow, then the study, whose exit
-# codes 3 and 4 are verdicts, too: no significant improvement, too noisy to tell.
+# codes 3 and 4 are verdicts, too: no significant improvement, too noisy to decide.
 demo: $(VENV)/.demo
 	@mkdir -p $(dir $(RUN))
 	hvdtune run $(DEMO_START) --timeline-filename $(RUN)-start.json $(DEMO_SCRIPT) --epochs 2

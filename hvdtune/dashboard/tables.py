@@ -47,7 +47,7 @@ _TRIAL_HEADERS = {
     "believed_percent": "Believed over launches (%)",
     "believed_low_percent": "At least (%)",
     "believed_high_percent": "At most (%)",
-    "gain_percent": "Reading in its launch (%)",
+    "gain_percent": "Measured in its launch (%)",
     "spread_percent": "+/- 2 s.e. (%)",
     "pairs": "Pairs",
     "reason": "Reason",

@@ -146,17 +146,17 @@ _OF_A_PLACE: Final = (
     "torchrun or another launcher of docs/schedulers.md"
 )
 _TOLD: Final = "the rank's place, set by the launcher"
-_TUNER: Final = "the tuner works from the launcher: use `hvdtune run --autotune`"
-_NO_NCCL: Final = "NCCL is found when init runs, and nothing is compiled against it"
+_TUNER: Final = "tuning needs the launcher: use `hvdtune run --autotune`"
+_NO_NCCL: Final = "NCCL is loaded during init, not compiled in"
 _ONE_STREAM: Final = "all of a rank's communicators of NCCL share one stream"
 _NO_DDL: Final = "IBM's DDL is not used"
 _NO_CCL: Final = "oneCCL is not used"
 _ONE_KERNEL: Final = "one kernel packs a bucket on a GPU"
-_STREAMS_WAIT: Final = "a stream waits for an operation on a GPU, and not the host"
-_NO_TIMES: Final = "hvdtune's messages carry no time"
-_SPARK: Final = "Spark comes in a later version"
-_SIZED: Final = Idle("hvdtune sizes its measurements by the noise it finds", said=True)
-_LIBRARY_CHOOSES: Final = "Horovod, whose library (gloo, MPI, NCCL) chooses"
+_STREAMS_WAIT: Final = "GPU operations already block a stream, not the host"
+_NO_TIMES: Final = "hvdtune's messages have no timestamps"
+_SPARK: Final = "Spark is not supported yet"
+_SIZED: Final = Idle("hvdtune chooses the number of measurements from the noise", said=True)
+_LIBRARY_CHOOSES: Final = "Horovod, whose library (gloo, MPI, NCCL) decides"
 
 
 def _knob(variable: str, knob: str, limits: Limits, **more: Any) -> Term:
@@ -202,18 +202,18 @@ KNOBS: Final = (
     Term(
         knob="cache_enabled",
         column="cache_enabled",
-        limits=Limits(0, 1, True, "", "Remember tensors that were seen before."),
+        limits=Limits(0, 1, True, "", "Cache responses for tensors that were announced before."),
         switches="cache_capacity",
     ),
     _knob(
         "HOROVOD_CYCLE_TIME",
         "cycle_time_ms",
-        Limits(0, 100, 1.0, "ms", "How long tensors are collected."),
+        Limits(0, 100, 1.0, "ms", "Time for which tensors are collected."),
         option="cycle_time_ms",
         key="params.cycle_time_ms",
         column="cycle_time_ms",
         sets="HVDTUNE_CYCLE_TIME_MS",
-        zero_note="0 is driven by events in hvdtune; Horovod's thread turns without a pause.",
+        zero_note="0: hvdtune is driven by events; Horovod's thread polls without a pause.",
     ),
     _knob(
         "HOROVOD_FUSION_THRESHOLD",
@@ -228,7 +228,7 @@ KNOBS: Final = (
     _knob(
         "HOROVOD_CACHE_CAPACITY",
         "cache_capacity",
-        Limits(0, 65536, 1024, "entries", "Tensors the response cache remembers."),
+        Limits(0, 65536, 1024, "entries", "Number of tensors in the response cache."),
         option="cache_capacity",
         key="params.cache_capacity",
         sets="HVDTUNE_CACHE_CAPACITY",
@@ -252,14 +252,14 @@ FOREIGN_KNOBS: Final = (
     _knob(
         "HOROVOD_BATCH_D2D_MEMCOPIES",
         "batch_d2d_memcopies",
-        Limits(0, 1, True, "", "Copy a bucket by one kernel."),
+        Limits(0, 1, True, "", "Copy a bucket with one kernel."),
         idle=_ONE_KERNEL,
     ),
     _knob(
         "HOROVOD_DISABLE_GROUP_FUSION",
         "disable_group_fusion",
-        Limits(0, 1, False, "", "Fuse groups of tensors apart."),
-        idle="groups are fused as single tensors are; results do not depend on it",
+        Limits(0, 1, False, "", "Fuse groups of tensors separately."),
+        idle="groups are fused like single tensors; results do not depend on it",
     ),
 )
 
@@ -292,7 +292,7 @@ def _place(variable: str, kind: Callable[[str], object], whose: str = "") -> Ter
 _OTHERS: Final = (
     _idle("HOROVOD_ENABLE_ASYNC_COMPLETION", parse.switch, _STREAMS_WAIT),
     _idle("HOROVOD_ENABLE_XLA_OPS", parse.switch, "hvdtune has no operations for XLA"),
-    _idle("HOROVOD_DYNAMIC_PROCESS_SETS", parse.switch, "process sets always come and go"),
+    _idle("HOROVOD_DYNAMIC_PROCESS_SETS", parse.switch, "process sets are always dynamic"),
     _sets("HOROVOD_CONTROLLER", _backend, "HVDTUNE_CONTROLLER", option="controller",
           key="controller"),
     _sets("HOROVOD_CPU_OPERATIONS", _backend, "HVDTUNE_CPU_OPERATIONS"),
@@ -301,12 +301,12 @@ _OTHERS: Final = (
     _idle(
         "HOROVOD_MPI_THREADS_DISABLE",
         parse.switch,
-        "MPI is called from one thread unless it carries out the collectives; then it cannot be on",
+        "MPI is called from one thread; it cannot be on if MPI carries out the collectives",
         option="mpi_threads_disable",
         key="library_options.mpi_threads_disable",
         effect=Sets("HOROVOD_MPI_THREADS_DISABLE"),
     ),
-    _idle("HOROVOD_ADASUM_MPI_CHUNK_SIZE", parse.whole, "Adasum never travels by MPI"),
+    _idle("HOROVOD_ADASUM_MPI_CHUNK_SIZE", parse.whole, "Adasum does not use MPI"),
     _also_option("HOROVOD_THREAD_AFFINITY", parse.wholes, "HVDTUNE_THREAD_AFFINITY",
                  "thread_affinity", "library_options.thread_affinity"),
     _asked("HOROVOD_AUTOTUNE", parse.switch, "autotune", "autotune.enabled", alone=_TUNER),
@@ -324,12 +324,11 @@ _OTHERS: Final = (
         _trace_path,
         "timeline_filename",
         "timeline.filename",
-        launcher="`--timeline-filename` with `--timeline-format horovod`; `DYNAMIC` asks for "
-        "nothing",
+        launcher="`--timeline-filename` with `--timeline-format horovod`; `DYNAMIC` has no effect",
     ),
     _asked("HOROVOD_TIMELINE_MARK_CYCLES", parse.switch, "timeline_mark_cycles",
            "timeline.mark_cycles"),
-    _idle("HOROVOD_DISABLE_NVTX_RANGES", parse.switch, "hvdtune makes no NVTX ranges"),
+    _idle("HOROVOD_DISABLE_NVTX_RANGES", parse.switch, "hvdtune does not create NVTX ranges"),
     _sets("HOROVOD_STALL_CHECK_DISABLE", _no_warning, "HVDTUNE_HANG_WARNING_S",
           option="stall_check", key="stall_check.enabled"),
     _also_option("HOROVOD_STALL_CHECK_TIME_SECONDS", parse.amount, "HVDTUNE_HANG_WARNING_S",
@@ -347,8 +346,8 @@ _OTHERS: Final = (
     _also_option("HOROVOD_GLOO_TIMEOUT_SECONDS", parse.positive, "HVDTUNE_START_TIMEOUT_S",
                  "gloo_timeout_seconds", "library_options.gloo_timeout_seconds"),
     _sets("HOROVOD_GLOO_IFACE", str, "HVDTUNE_INTERFACE"),
-    _place("HOROVOD_GLOO_RENDEZVOUS_ADDR", str, "it has its own"),
-    _place("HOROVOD_GLOO_RENDEZVOUS_PORT", _port, "it has its own"),
+    _place("HOROVOD_GLOO_RENDEZVOUS_ADDR", str, "hvdtune uses its own"),
+    _place("HOROVOD_GLOO_RENDEZVOUS_PORT", _port, "hvdtune uses its own"),
     Term(variable="HOROVOD_HOSTNAME", launcher=_TOLD),
     *(
         _place(f"HOROVOD_{level}{name}", kind)
@@ -360,10 +359,10 @@ _OTHERS: Final = (
     _idle("HOROVOD_SPARK_PYTHONPATH", str, _SPARK),
     _idle("HOROVOD_SPARK_WORK_DIR", str, _SPARK),
     _idle("HOROVOD_SPARK_USE_LOCAL_RANK_GPU_INDEX", parse.switch, _SPARK),
-    _idle("_HOROVOD_SECRET_KEY", str, "every job makes a key of its own"),
+    _idle("_HOROVOD_SECRET_KEY", str, "every job creates its own key"),
     _idle("DDL_OPTIONS", str, _NO_DDL),
-    Term(option="disable_cache", effect=Idle("no check of a host is remembered")),
-    Term(option="jsrun", effect=Refused("jobs are not started by LSF's jsrun; use --mpi there")),
+    Term(option="disable_cache", effect=Idle("host checks are not cached")),
+    Term(option="jsrun", effect=Refused("LSF's jsrun is not supported; use --mpi there")),
 )  # fmt: skip
 
 TERMS: Final = (*KNOBS, *FOREIGN_KNOBS, *_OTHERS)

@@ -42,7 +42,7 @@ class Variant:
 
 
 def parse_variant(text: str) -> Variant:
-    """What `NAME` or `NAME=VALUE` means. Raises UsageError where that is no name."""
+    """Parse `NAME` or `NAME=VALUE`. Raises UsageError if the name is invalid."""
     name, equals, value = text.strip().removeprefix(script_knobs.PREFIX).partition("=")
     script_knobs.check_name(name)
     return Variant(name, script_knobs.parse_value(value) if equals else None)
@@ -184,12 +184,12 @@ def _take_script_knobs(
 
 
 def _changed(variant: Variant, knobs: Sequence[Knob], first: Setting) -> Setting:
-    """What B has other than A. Raises UsageError naming what there is instead."""
+    """Return the difference between B and A. Raises UsageError that lists the alternatives."""
     known = {knob.name.removeprefix(script_knobs.PREFIX): knob for knob in knobs}
     if not known:
         raise UsageError(
-            f"there is no {variant.name} to compare: the script has called neither hvd.variant nor "
-            "hvd.knob in its first steps"
+            f"cannot compare {variant.name}: the script called neither hvd.variant nor hvd.knob "
+            "in its first steps"
         )
     if variant.name not in known:
         there = "; ".join(f"{n}: {script_knobs.listed(k.choices)}" for n, k in known.items())
@@ -207,7 +207,7 @@ def _changed(variant: Variant, knobs: Sequence[Knob], first: Setting) -> Setting
         value = others[0]
     value = script_knobs.find_value(knob.name, value, knob.choices)
     if value == in_use:
-        raise UsageError(f"{variant.name} = {value} is what the script uses: name another value")
+        raise UsageError(f"{variant.name} = {value} is the script's own value: name another one")
     return {knob.name: value}
 
 
@@ -243,7 +243,7 @@ def _which_is_faster(name: str, first: Setting, verdict: Verdict) -> str:
 
 
 def _inverse(percent: float) -> float:
-    """How much faster A is than B, in percent, where B is so much faster than A."""
+    """Return how much faster A is than B, in percent, where B is so much faster than A."""
     return 100 * (1 / (1 + percent / 100) - 1)
 
 

@@ -152,7 +152,7 @@ class _Watcher:
             return f"{setting}: {failure}: back to the default"
         self._rest(0.0)
         found = interval_at_any_time(self._probes)
-        basis = f"95 % CI at any time, {counted(found.n, 'pair')}"
+        basis = f"anytime-valid 95 % CI, {counted(found.n, 'pair')}"
         if found.low > 0:
             self._is_proved = True
             gain, low, high = (to_percent(each) for each in (found.mean, found.low, found.high))
@@ -162,12 +162,14 @@ class _Watcher:
         if is_better_bet(prior.given(estimate(self._probes))):
             return ""
         self._adopt(self._runner.default)
-        return f"{setting} is not likely better ({counted(found.n, 'pair')}): back to the default"
+        return (
+            f"{setting} is unlikely to be better ({counted(found.n, 'pair')}): back to the default"
+        )
 
     def examine(self, change: Change) -> bool:
         """Opens the study again. False when the job has ended meanwhile."""
         pace = f"steps take {change.factor:.2f} times as long as before"
-        self._runner.reporter.notice(f"{pace}: the setting is measured again, pair by pair")
+        self._runner.reporter.notice(f"{pace}: measuring the setting again")
         self._run.attach(self._training.job)
         self._prior = None  # of the training as it was
         try:
@@ -195,7 +197,7 @@ class _Watcher:
         proof = self._prove(self._good, shape)
         if proof is None or not proof.is_chosen:
             self._adopt(self._runner.default)
-            why = "makes the script fail" if proof is None else f"is not likely better ({proof})"
+            why = f"is unlikely to be better ({proof})" if proof else "makes the script fail"
             return f"{setting} {why}: back to the default"
         was_proved, self._is_proved = self._is_proved, proof.is_proved
         if proof.is_proved:

@@ -82,9 +82,9 @@ def test_a_later_run_begins_with_what_an_earlier_one_has_ended_with(hvdtune, scr
 
     later, anew = hvdtune(*words, "train.py"), hvdtune(*words, "--ignore-earlier", "train.py")
     assert told_of_earlier_launches(later) == (
-        "1 earlier launch of this job is known (runs/first): cycle_time_ms=0.5 gained +8.3 %; it is"
-        " measured on 20 pairs and used if that bears it out, without a search (--ignore-earlier "
-        "searches again)"
+        "1 earlier launch of this job is known (runs/first): cycle_time_ms=0.5 gained +8.3 %; "
+        "testing it on 20 pairs; if confirmed, it is used without a search (--ignore-earlier to "
+        "search again)"
     )
     assert told_of_earlier_launches(anew) == ""
     (tmp_path / "stop").touch()

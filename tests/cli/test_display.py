@@ -47,11 +47,11 @@ def test_the_headline_says_where_the_study_stands(progress, text):
                 steps_per_s=52.13,
                 best_gain_percent=4.0,
             ),
-            "cycle_time_ms=5  +3.2 +- 1.1 % (4 pairs)  52.1 steps/s  best reading so far +4.0 %",
+            "cycle_time_ms=5  +3.2 +- 1.1 % (4 pairs)  52.1 steps/s  best so far +4.0 %",
         ),
         (
             StudyProgress("search", setting=_SLOW, best_gain_percent=-7.5),
-            "cycle_time_ms=5  best reading so far the default",
+            "cycle_time_ms=5  best so far the default",
         ),
     ],
 )
@@ -72,7 +72,7 @@ def test_plain_lines_come_per_trial_and_per_message(capfd):
     assert capfd.readouterr().err.splitlines() == [
         "hvdtune: search, trial 0/2, launch 0, 0s left: up to 2 trials",
         "hvdtune: search, trial 1/2, launch 0, 0s left: cycle_time_ms=5  +1.0 % (3 pairs)  "
-        "best reading so far +1.0 %",
+        "best so far +1.0 %",
         "hvdtune: search, trial 1/2, launch 0, 0s left: crashed",
         "    boom",
     ]
@@ -112,7 +112,7 @@ def test_a_terminal_shows_what_is_in_use_in_place_of_the_default():
 )
 def test_the_last_lines_are_shown_with_their_rank(tail, shown, tmp_path, capsys):
     result = MeasuredRun(run_dir=tmp_path, launch=2, tail=tail, tail_rank=1)
-    said = {"text": "too noisy to tell", "in_use": "in use: the default", "advice": "Keep it."}
+    said = {"text": "too noisy to decide", "in_use": "in use: the default", "advice": "Keep it."}
     _print(result, said, as_json=False, tail=True)
-    told = "verdict: too noisy to tell\nin use: the default\nKeep it.\n"
+    told = "verdict: too noisy to decide\nin use: the default\nKeep it.\n"
     assert capsys.readouterr().out.startswith(shown + told)

@@ -39,7 +39,7 @@ def imported(call, tmp_path):
 
 def test_an_imported_log_becomes_a_profile_that_says_it_is_not_verified(imported, tmp_path):
     profile = yaml.safe_load((tmp_path / "autotune.yaml").read_text())
-    assert "gain and noise are indistinguishable" in imported
+    assert "so noise is unknown" in imported
     assert profile["setting"]["fusion_threshold_bytes"] == 4 << 20
     assert profile["verdict"]["improved"] is False
     assert profile["verdict"]["text"].startswith("not verified: imported from")

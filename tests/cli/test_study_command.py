@@ -65,7 +65,7 @@ def test_what_is_believed_stands_beside_the_reading(study, run_dir):
     _, out, _ = study("show", "train-1")
     lines = out.splitlines()
     head = next(index for index, line in enumerate(lines) if line.startswith("trial"))
-    assert lines[head].split()[2:8] == ["believed", "95", "%", "over", "launches", "reading"]
+    assert lines[head].split()[2:8] == ["estimate", "95", "%", "over", "launches", "measured"]
     assert lines[head + 1].split()[2:6] == ["0", "%", "by", "definition"]
     assert lines[head + 2].split()[2:9] == ["+1.2", "%", "-0.4", "to", "+2.8", "+5.1", "%"]
     assert f"verdict: {VERDICT['text']}\nin use: X\nUse X.\n" in out
@@ -88,7 +88,7 @@ def test_each_further_objective_has_a_column(study, tmp_path):
     lines = out.splitlines()
     head = next(index for index, line in enumerate(lines) if line.startswith("trial"))
     assert code == 0
-    columns = ["trial", "state", "reading", "+-", "cpu_time", "pairs", "setting", "why"]
+    columns = ["trial", "state", "measured", "+-", "cpu_time", "pairs", "setting", "why"]
     assert lines[head].split() == columns
     assert lines[head + 1].split()[:7] == ["0", "complete", "+5.1", "%", "2.0", "+2.0", "%"]
 

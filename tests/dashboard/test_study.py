@@ -160,7 +160,7 @@ def test_only_another_setting_than_the_default_is_offered_for_download(
 def test_the_page_says_what_is_in_use_beside_what_is_proved(tmp_path):
     write_study(tmp_path)
     said = {
-        "text": "too noisy to tell",
+        "text": "too noisy to decide",
         "in_use": "in use: X, expected +1.8 %, not yet proved (95 %: -0.3 to +3.9 %)",
         "expected": {"gain_percent": 1.8, "low_percent": -0.3, "high_percent": 3.9},
     }

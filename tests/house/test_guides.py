@@ -35,6 +35,6 @@ def test_the_page_has_a_remedy_for_every_finding_and_for_no_other():
     assert set(recipes) == KINDS
 
 
-@pytest.mark.parametrize("verdict", ["improved", "unstable", "too noisy to tell"])
+@pytest.mark.parametrize("verdict", ["improved", "unstable", "too noisy to decide"])
 def test_the_page_of_verdicts_explains_each(verdict):
     assert f"| {verdict} |" in Page("docs/tuning-verdict.md").text

@@ -196,7 +196,7 @@ def test_a_killed_tuner_s_study_loses_no_pair_and_comes_to_its_verdict(tmp_path:
 
     assert tally.kills == 3
     assert tally.lost == 0
-    # Beside other work it is too noisy to tell.
+    # Beside other work it is too noisy to decide.
     assert set(tally.verdicts) <= {"improved", "unstable", "noisy"}
 
 

@@ -99,7 +99,7 @@ def test_a_setting_that_is_no_longer_better_is_given_up(tmp_path: Path) -> None:
     training = Training(tmp_path, Script(gain=short_cycles_win))
     training.go(then=Script(gain=short_cycles_lose, step_s=0.02))
     assert training.adopted[0] == DEFAULT
-    assert "is not likely better" in training.lines[0]["text"]
+    assert "is unlikely to be better" in training.lines[0]["text"]
     assert "back to the default" in training.lines[0]["text"]
 
 

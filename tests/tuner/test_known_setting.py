@@ -203,7 +203,7 @@ def test_a_known_setting_that_has_become_slower_ends_in_the_default_at_a_small_p
         known_of(0.08, 0.07, 0.09),
         trials=3,
     )
-    assert "is not likely better here (-" in jobs.messages
+    assert "is unlikely to be better here (-" in jobs.messages
     assert "back to the default" in jobs.messages
     assert result.verdict.setting == DEFAULT
     pairs = read_study(tmp_path / "train-0").pairs
@@ -224,7 +224,7 @@ def test_a_known_setting_that_makes_the_script_fail_is_given_up(tmp_path: Path) 
 def test_where_launches_may_be_slower_with_it_the_job_is_searched(tmp_path: Path) -> None:
     jobs = Jobs(tmp_path)
     jobs.run(Script(gain=short_cycles_win), known_of(0.12, -0.09, 0.06), trials=3)
-    assert "its gain is uncertain: other settings are tried, too" in jobs.messages
+    assert "its gain is uncertain, so other settings are tried too" in jobs.messages
     assert "search" in jobs.phases()
 
 

@@ -151,7 +151,7 @@ def test_a_knob_that_is_declared_late_keeps_its_default(tmp_path: Path) -> None:
 def test_a_study_goes_on_with_the_same_knobs_of_the_script_only(tmp_path: Path) -> None:
     Bed(tmp_path, declares={0: ACCUMULATE}).tune(trials=3)
     assert Bed(tmp_path, declares={0: ACCUMULATE}).tune(trials=3).verdict.pairs >= 0
-    with pytest.raises(StudyError, match="other knobs of the script"):
+    with pytest.raises(StudyError, match="other script knobs"):
         Bed(tmp_path, declares={0: FUSED}, steps_per_launch=400).tune(trials=3)
 
 
@@ -207,7 +207,7 @@ def test_a_value_of_a_knob_is_compared(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("variant", "declared", "error"),
     [
-        ("fused", [], "has called neither hvd.variant nor hvd.knob"),
+        ("fused", [], "called neither hvd.variant nor hvd.knob"),
         ("fast", [FUSED, ACCUMULATE], "no knob fast; it has fused: False, True; accumulate: 1, 2"),
         ("accumulate", [ACCUMULATE], "has the values 1, 2, 4: name the one to compare with 1"),
         (
@@ -215,7 +215,7 @@ def test_a_value_of_a_knob_is_compared(tmp_path: Path) -> None:
             [ACCUMULATE],
             "script.accumulate = 8 is not one of the script's values: 1, 2, 4",
         ),
-        ("accumulate=1", [ACCUMULATE], "accumulate = 1 is what the script uses"),
+        ("accumulate=1", [ACCUMULATE], "accumulate = 1 is the script's own value"),
         ("a b", [], "is not a valid name of a knob"),
     ],
 )

@@ -55,7 +55,7 @@ def measurement(progress: StudyProgress, default: Setting) -> list[str]:
     if progress.steps_per_s is not None:
         parts.append(f"{progress.steps_per_s:.1f} steps/s")
     if progress.best_gain_percent is not None:
-        parts.append(f"best reading so far {best_text(progress.best_gain_percent)}")
+        parts.append(f"best so far {best_text(progress.best_gain_percent)}")
     return [line for line in (describe(progress.setting, default), "  ".join(parts)) if line]
 
 

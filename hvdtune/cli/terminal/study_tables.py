@@ -26,7 +26,7 @@ def print_list(
 ) -> None:
     """Print one row per study; the rows of unreadable ones contain the reason."""
     table = _table(
-        "study", "state", "measured trials", "pairs", "best reading", "verdict", numbers=(2, 3, 4)
+        "study", "state", "measured trials", "pairs", "best measured", "verdict", numbers=(2, 3, 4)
     )
     for study in studies:
         best = "" if study.best is None else best_text(study.best.gain_percent or 0.0)
@@ -76,8 +76,8 @@ def _trials(study: OpenStudy) -> Table:
     shared = any(trial.by for trial in study.view.trials)
     further = list(dict.fromkeys(name for each in study.view.trials for name in each.further))
     beliefs = study.view.beliefs
-    believed = ("believed", "95 % over launches") if beliefs else ()
-    columns = ("trial", "state", *believed, "reading", "+-", *further, "pairs", "setting", "why")
+    believed = ("estimate", "95 % over launches") if beliefs else ()
+    columns = ("trial", "state", *believed, "measured", "+-", *further, "pairs", "setting", "why")
     numbers = (0, *range(2, 5 + len(believed) + len(further)))
     table = _table(*columns, *(["by"] if shared else []), numbers=numbers)
     for trial in study.view.trials:

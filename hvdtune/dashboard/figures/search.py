@@ -48,7 +48,7 @@ def incumbent_figure(trials: pd.DataFrame, theme: Theme) -> go.Figure:
         )  # fmt: skip
         figure.update_yaxes(tickvals=[0])
     figure.update_xaxes(title="steps measured", rangemode="tozero")
-    figure.update_yaxes(title="best reading less 2 s.e. (%)", rangemode="tozero")
+    figure.update_yaxes(title="best measured gain minus 2 s.e. (%)", rangemode="tozero")
     return figure
 
 

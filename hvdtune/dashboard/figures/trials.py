@@ -104,12 +104,12 @@ def _state_points(trials: pd.DataFrame, state: str, symbol: str, colour: str) ->
 
 def _readings(trials: pd.DataFrame, colour: str) -> go.Scatter:
     return go.Scatter(
-        name="reading",
+        name="measured",
         mode="markers",
         x=trials["trial"].to_numpy(),
         y=trials["gain_percent"].to_numpy(),
         marker={"symbol": "x-thin-open", "size": 5, "color": colour},
-        hovertemplate="reading of trial %{x}: %{y:+.2f} %<extra></extra>",
+        hovertemplate="measured in trial %{x}: %{y:+.2f} %<extra></extra>",
     )
 
 
@@ -123,7 +123,7 @@ def _gain_text(trial: Mapping[Any, Any]) -> str:
         return read
     low, high = trial["believed_low_percent"], trial["believed_high_percent"]
     center = f"{trial['believed_percent']:+.2f} %"
-    return f"believed over launches {center}, {low:+.2f} to {high:+.2f} %; reading {read}"
+    return f"estimate over launches {center}, {low:+.2f} to {high:+.2f} %; measured {read}"
 
 
 def _setting_text(values: Mapping[str, object]) -> str:

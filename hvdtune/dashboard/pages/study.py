@@ -14,12 +14,12 @@ from hvdtune.dashboard.study import StudyFrames
 from hvdtune.dashboard.tables import trial_columns, trial_rows
 from hvdtune.errors import HvdtuneError
 
-_HINT_READINGS = "Readings are over the reference; bars show two standard errors."
+_HINT_MEASURED = "Measured gains over the reference; bars show two standard errors."
 _HINT_BELIEFS = (
-    "A point with its bar is the estimate for a setting over launches, with its 95 % interval. It "
-    "combines the reading in one launch (the small cross) with similar settings and with fresh "
-    "launches of verified settings. The best of many single readings is mostly luck; only the "
-    "verification is proof."
+    "A point with its bar is the estimate for a setting over launches, with its 95 % interval. "
+    "It combines the gain measured in one launch (the small cross) with similar settings and "
+    "with fresh launches of verified settings. The maximum of many measured gains is biased "
+    "upward; only the verification is proof."
 )
 PATH, TITLE = "/study", "Study"
 
@@ -93,21 +93,21 @@ def _trials(study: StudyFrames, place: PageAddress) -> list[Component]:
         section(
             "Trials",
             note(study.unproved) if study.unproved else None,
-            html.P(_HINT_BELIEFS if study.has_beliefs else _HINT_READINGS, className="hint"),
+            html.P(_HINT_BELIEFS if study.has_beliefs else _HINT_MEASURED, className="hint"),
             figure("trials", place.run, "Points with error bars: gain of each trial in %", 340),
             grid("trial-table", trial_columns(study.trials), trial_rows(study.trials)),
         ),
         section(
-            "The best reading so far",
+            "The best measured gain so far",
             html.P(
-                "The best reading of the search, minus two standard errors. The maximum of many "
-                "noisy trials is biased upward, so do not read it as an expected gain.",
+                "The best measured gain of the search, minus two standard errors. The maximum of "
+                "many noisy trials is biased upward, so do not read it as an expected gain.",
                 className="hint",
             ),
             figure(
                 "incumbent",
                 place.run,
-                "Line: best reading minus two standard errors, by steps measured",
+                "Line: best measured gain minus two standard errors, by steps measured",
             ),
         ),
     ]

@@ -180,7 +180,7 @@ class BlockMeter:
 
     @property
     def settled(self) -> bool:
-        """Whether the next step of the version counts."""
+        """Return whether the next step of the version counts."""
         shape = self._shape
         return self._settled >= shape.settle_steps or self._settle_s >= shape.longest_s
 

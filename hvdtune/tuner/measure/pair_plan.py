@@ -211,7 +211,7 @@ def short_pairs(options: TuneOptions, noise: Noise, gain: float) -> int:
 def can_verify(
     options: TuneOptions, noise: Noise, cost: PairCost, seconds_left: float, gain: float
 ) -> bool:
-    """Whether the shortest verification ends in time, or takes little more than there was."""
+    """Return whether the shortest verification ends in time, or only slightly late."""
     longest_s = seconds_left + options.time_budget_s * _OVER_BUDGET
     return least_verify_s(options, noise, cost, gain) <= longest_s
 

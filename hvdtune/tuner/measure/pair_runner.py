@@ -176,7 +176,9 @@ class PairRunner:
         if count <= _TOLD_REPEATS:
             self.reporter.notice(f"a pair is measured again: {reason}")
         elif count % 10 == 0:  # on a busy machine every other line would say so
-            self.reporter.notice(f"{count} pairs were measured again so far, this one: {reason}")
+            self.reporter.notice(
+                f"{count} pairs measured again so far; reason for this one: {reason}"
+            )
 
     def _so_far(self, phase: Phase, setting: Setting) -> Estimate:
         """As the table of trials reads pairs: two alone would say next to nothing of their

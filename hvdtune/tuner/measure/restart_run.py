@@ -162,9 +162,9 @@ class RestartRun:
         tried = f"{trial} of one other setting, " if trial else ""
         needed_s = _MARGIN * (self._launch_wall_s + least_s(self._options, pair_s))
         raise StudyError(
-            f"the time budget is too short: a pair of launches takes {pair_s:.3g} s, and the least "
-            f"is {calibration + trial + verification} pairs ({calibration} of the default with "
-            f"itself, {tried}{verification} to verify it); give it --time-budget "
+            f"the time budget is too short: a pair of launches takes {pair_s:.3g} s, and a study "
+            f"needs at least {calibration + trial + verification} pairs ({calibration} of the "
+            f"default against itself, {tried}{verification} to verify it); set --time-budget to "
             f"{as_budget(needed_s)} or more"
         )
 
@@ -191,8 +191,8 @@ class RestartRun:
                 raise StudyError(self._without_steps + late)
             if not self._has_steps and not ended:
                 raise StudyError(
-                    "one launch takes longer than the whole time budget; give it more with "
-                    "--time-budget, or steps to be measured by with --metric-regex"
+                    "one launch takes longer than the whole time budget; increase "
+                    "--time-budget, or specify the step times in its output with --metric-regex"
                 )
             if not self._has_steps:
                 self.measured_by = "the wall time of the command"
@@ -210,7 +210,7 @@ class RestartRun:
             return ""
         pairs = int(self._reporter.seconds_left / max(pair_s, 1e-9))
         what = counted(pairs, "pair")
-        return f", so that the time left is enough for {what} of launches"
+        return f", and the time left is enough for {what} of launches"
 
     def restart(self) -> None:
         """Nothing to do: every block is a launch of its own."""
@@ -381,4 +381,4 @@ class _Probe:
 def _how_much(shape: BlockShape) -> str:
     if shape.settle_steps == 0 and shape.steps == 1:
         return f", {shape.step_s:.3g} s"
-    return f": {shape.steps} of each launch after {shape.settle_steps} that warm it up"
+    return f": {shape.steps} of each launch, after {shape.settle_steps} warm-up steps"

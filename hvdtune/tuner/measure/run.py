@@ -73,7 +73,7 @@ class MembershipChanged(Exception):
     """Other ranks train from here on; what was being measured says nothing of them."""
 
     def __init__(self, formed: Formed) -> None:
-        super().__init__(f"the job goes on with {membership_of(formed)}")
+        super().__init__(f"training continues with {membership_of(formed)}")
         self.formed = formed
 
 
@@ -90,14 +90,14 @@ class JobInfo:
 
 
 def membership_of(formed: Formed) -> str:
-    """How many ranks there are, and on which hosts: settings are compared where this is equal."""
+    """Return the number of ranks and their hosts: settings are compared only if these are equal."""
     slots = Counter(rank.host for rank in formed.ranks)
     hosts = ",".join(f"{host}:{number}" for host, number in sorted(slots.items()))
     return f"{counted(len(formed.ranks), 'rank')} ({hosts})"
 
 
 def study_folder(run_dir: Path, membership: str) -> Path:
-    """Where an elastic job's study of a membership is, in the job's run folder."""
+    """Return where an elastic job's study of a membership is, in the job's run folder."""
     hosts = membership.partition("(")[2].rstrip(")")
     name = re.sub(r"[^\w.,-]", "-", hosts)
     if len(name) > _LONGEST_NAME:
@@ -107,7 +107,7 @@ def study_folder(run_dir: Path, membership: str) -> Path:
 
 
 def studies_folder(run_dir: Path) -> Path:
-    """Where those of all memberships are."""
+    """Return where those of all memberships are."""
     return run_dir / "studies"
 
 

@@ -220,7 +220,7 @@ class TunerSupervisor:
                     self._formed = 0
                     self._jobs += 1
                     self._launch = launch
-                    assert callable(self._study.start_job), "one launch goes on, not many"
+                    assert callable(self._study.start_job), "start_job is missing"
                     self._job = self._study.start_job(launch)
                     self._running = RunningLaunch(self._jobs, launch)
                     return Reply(self._jobs)
@@ -249,14 +249,14 @@ class TunerSupervisor:
         self._propose_good()
         if self._worker_exits >= _MAX_WORKER_EXITS:
             self._notice(
-                f"the tuner has died {counted(self._worker_exits, 'time')}; training goes on as "
-                f"by default"
+                f"the tuner died {counted(self._worker_exits, 'time')}; training continues with "
+                "the default"
             )
             while self._job is not None and self._report is None:
                 self._let_run()
             raise StudyError(f"the tuner died {self._worker_exits} times in a row")
         self._notice(
-            "the tuner has died; training continues with the default, a new tuner with the study"
+            "the tuner died; training continues with the default, and a new tuner resumes the study"
         )
 
     def _propose_good(self) -> None:

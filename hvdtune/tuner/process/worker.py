@@ -108,7 +108,8 @@ def _tune_memberships(supervisor: SupervisorConnection, begin: StartStudy) -> No
             _tune_to_verdict(supervisor, study, folder, options)
             return
         except MembershipChanged as change:
-            formed, told = change.formed, f"{change}: noise and settings are measured with these"
+            formed = change.formed
+            told = f"{change}: measuring noise and settings again for these ranks"
         tell(told)
 
 

@@ -67,13 +67,13 @@ def _advice(verdict: Verdict, default: Setting, searched: str) -> str:
         )
     if verdict.kind == "unstable":
         return (
-            f"{keep}: what {candidate} gains differs from launch to launch, so the next "
-            "launch may be slower with it."
+            f"{keep}: the gain of {candidate} differs between launches, so the next launch may "
+            "be slower with it."
         )
     if verdict.ci_percent is None:
         return f"{keep}: no other setting is proved faster."
     return (
-        f"{keep}: {candidate} seemed the best of the others, and gains "
+        f"{keep}: {candidate} seemed the best of the others and gains "
         f"{_at_most(verdict.ci_percent[1])}. `hvdtune timeline why` shows what else costs time."
     )
 
@@ -93,7 +93,7 @@ def _advice_on_proved(verdict: Verdict, candidate: str) -> str:
     held = (
         f"That was measured over {verdict.launches} launches."
         if verdict.launches >= _ENOUGH_LAUNCHES
-        else "It was measured in so few launches that the next one may differ."
+        else f"Only {verdict.launches} launches were measured, so the next one may differ."
     )
     return f"Use {candidate}: {faster}. {held}"
 
@@ -111,11 +111,11 @@ def _speed(gain_percent: float) -> str:
 
 
 def _on_simpler(simpler: SimplerSetting | None, default: Setting) -> str:
-    """Which of the changes matter, as a further sentence."""
+    """Return which of the changes matter, as a further sentence."""
     if simpler is None:
         return ""
     return (
-        f" About as much is expected of {describe(simpler.setting, default)} alone: "
+        f" The estimate for {describe(simpler.setting, default)} alone is about the same: "
         f"{_speed(simpler.believed.gain_percent)}. It was not verified."
     )
 
@@ -137,7 +137,7 @@ def _back_to_default(believed: Belief, in_search: Belief, candidate: str) -> str
     """The reason not to use a verified setting that may be better, after the advice."""
     seemed = f"{candidate} seemed {pace(in_search.gain_percent)} {in_search.scope}"
     return (
-        f" for now: {seemed}, but after all launches it is somewhere between "
+        f" for now: {seemed}, but the estimate over all launches is between "
         f"{pace(believed.low_percent)} and {pace(believed.high_percent)}, so the default is "
         "the safer choice. Measure again on a quieter machine or for longer."
     )

@@ -1,4 +1,4 @@
-"""A setting in the words of other programs. Pure.
+"""Export of a setting to other programs. Pure.
 
 What has no counterpart there becomes a comment, so that nobody believes it was carried over.
 """
@@ -18,7 +18,7 @@ from hvdtune.tuner.space.targets import UNSET, variable_of
 ExportTarget = Literal["env", "horovod-env", "horovod-yaml", "nccl", "ddp"]
 
 _HOSTS: Final = "NCCL, which finds the topology itself"
-_BUCKETS: Final = "NCCL, which reduces what it is given"
+_BUCKETS: Final = "NCCL, which neither fuses nor caches tensors"
 _DDP_BUCKETS: Final = "DDP, whose buckets are settled in advance and sent as soon as they are full"
 _DDP_BACKEND: Final = "DDP, whose backend (gloo, NCCL) decides"
 
@@ -57,13 +57,13 @@ def _body(profile: Profile, target: ExportTarget) -> Iterator[str]:
     for knob, value in setting.items():
         if is_of_script(knob):
             if target != "env":
-                yield f"# {knob}={shown(knob, value)}: a knob of the script, which reads it itself"
+                yield f"# {knob}={shown(knob, value)}: a knob of the script; set it there"
             continue
         rule = _RULES[target].get(knob)
         if rule is None and target == "env":
             yield _variable(profile.adapter, knob, value)
             continue
-        words = Unmapped(f"the words of {target}") if rule is None else rule(setting)
+        words = Unmapped(f"the format of {target}") if rule is None else rule(setting)
         if isinstance(words, Unmapped):
             yield f"# {knob}={shown(knob, value)}: no counterpart in {words.where}"
         else:
@@ -85,7 +85,7 @@ def _no(where: str) -> Rule:
 
 
 def _horovod(term: Term, *, yaml: bool) -> Rule:
-    """How the target for Horovod says the knob of this row."""
+    """Return the rule that translates this row's knob for Horovod."""
 
     def words(setting: Setting) -> Words:
         value = setting[term.knob]
@@ -94,7 +94,7 @@ def _horovod(term: Term, *, yaml: bool) -> Rule:
         if term.switches:
             state = "on" if value else "off"
             other = term.switches.replace("_", "'s ")
-            return (f"# {term.knob}={_plain(value)}: the {other} has it {state}",)
+            return (f"# {term.knob}={_plain(value)}: the {other} turns it {state}",)
         if any(not setting.get(by.knob, True) for by in KNOBS if by.switches == term.knob):
             value = 0
         note = (f"# {term.zero_note}",) if term.zero_note and value == 0 else ()

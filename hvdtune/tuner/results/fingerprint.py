@@ -158,7 +158,7 @@ def differences(there: Fingerprint, here: Fingerprint) -> Iterator[str]:
 
 
 def distance(one: Fingerprint, other: Fingerprint) -> float:
-    """How far apart two fingerprints are; 0: alike.
+    """Return how far apart two fingerprints are; 0: alike.
 
     A sum in octaves: of the number of ranks, twice that of hosts, of the number of tensors and by
     how many octaves their sizes are moved on average (earth mover's distance), of the link's rate

@@ -43,7 +43,7 @@ class AutotuneLog:
 
 @dataclass(frozen=True)
 class Assessment:
-    """What a log supports.
+    """Conclusions that a log supports.
 
     `chosen` is Horovod's choice, the best score where the log is not `finished`; `was_measured`
     says whether any row has it. `repeats` counts the measurements that repeat another; without
@@ -68,14 +68,14 @@ class Assessment:
         """The same for people."""
         yield (
             f"{counted(self.measurements, 'measurement')} of {counted(self.settings, 'setting')}; "
-            + ("Horovod chose one" if self.finished else "not finished: the best score counts")
+            + ("Horovod chose one" if self.finished else "not finished, so the best score is used")
         )
         if not self.was_measured:
             yield "the choice was never measured: it combines values of different rows"
         if self.noise_percent is None:
             yield (
-                "no setting was measured twice, so gain and noise are indistinguishable: the "
-                f"best of {self.measurements} scores is luck until it is verified"
+                "no setting was measured twice, so noise is unknown: the maximum of "
+                f"{self.measurements} scores is biased upward; verify it"
             )
         else:
             yield (
@@ -87,8 +87,8 @@ class Assessment:
             yield f"the choice scored {self.gain_percent:+.1f} %{self._interval()} over {over}"
         if self.noise_percent is not None and self.was_measured:
             yield (
-                f"of the other {self.settings - 1} settings {self.alike} cannot be told apart from "
-                "the choice"
+                f"{self.alike} of the other {self.settings - 1} settings are not significantly "
+                "different from the choice"
             )
 
     def _interval(self) -> str:
@@ -158,7 +158,7 @@ def fitted(setting: Setting, knobs: Sequence[Knob]) -> tuple[dict[str, Value], l
         inside[name] = value
         if knob.kind in ("int", "float") and not knob.low <= float(value) <= knob.high:
             inside[name] = type(value)(min(max(float(value), knob.low), knob.high))
-            said.append(f"{name} = {value} is beyond hvdtune's range: {inside[name]} is taken")
+            said.append(f"{name} = {value} is outside hvdtune's range: using {inside[name]}")
     return validate(inside, knobs), said
 
 

@@ -18,9 +18,7 @@ from hvdtune.tuner.stats.posterior import Belief
 from hvdtune.tuner.stats.verdict import LaunchEvidence, Verdict, verdict_document
 
 FORMAT_VERSION = 1
-_NO_PROFILE: Final = (
-    "is not a profile: that is the file profile.yaml which a study leaves in its run folder"
-)
+_NO_PROFILE: Final = "is not a profile, such as profile.yaml in the run folder of a study"
 _NO_SETTING: Final = "is neither a profile nor lines of 'knob: value'"
 
 
@@ -58,7 +56,7 @@ class Profile:
 
     @property
     def is_unverified(self) -> bool:
-        """Whether nothing proves this setting better than the default that it differs from."""
+        """Return whether the setting differs from the default and is not proved better."""
         return self.setting != self.default and not self.verdict.improved
 
     @property

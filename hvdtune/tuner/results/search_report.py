@@ -18,10 +18,13 @@ def render_search(store: StudyStore, runner: PairRunner, candidate: Setting | No
     lines = ["## Search", "", ended]
     if runner.in_use.setting != runner.default:
         used = describe(runner.in_use.setting, runner.default)
-        lines.append(f"In use meanwhile, and what the last trials were compared with: {used}.")
+        lines.append(f"The last trials were compared with the setting in use, {used}.")
     alike = sum(trial.is_duplicate for trial in trials)
     if alike:
-        lines.append(f"Proposals that were a known setting or led to a known plan: {alike}.")
+        lines.append(
+            "Proposals not measured because their setting or fusion plan had been measured: "
+            f"{alike}."
+        )
     if runner.set_aside:
         lines.append(f"Pairs measured again because of a disturbance: {runner.set_aside}.")
     sections = ["\n".join(lines)]
@@ -55,8 +58,8 @@ def render_pareto(
     rows = [
         "## Pareto set",
         "",
-        "Settings that no other beats in everything: gains over the default in %, each from a few "
-        f"pairs. {verified}",
+        "Settings that no other setting beats in every objective. Gains over the default in %, "
+        f"each from a few pairs. {verified}",
         "",
         f"| trial | {' | '.join(objectives)} | setting |",
         f"|---|{'---|' * len(objectives)}---|",

@@ -22,16 +22,17 @@ from hvdtune.tuner.storage.study_store import TrialView
 _LAUNCH_COLUMNS = ("| launch | pairs | gain % | 95 % CI within the launch |", "|---|---|---|---|")
 
 _TRIAL_HEAD = (
-    "| trial | believed over launches % | 95 % range | reading % | +- 2 s.e. | pairs | state | "
-    "setting |",
+    "| trial | estimate over launches % | 95 % interval | measured % | +- 2 s.e. | pairs | "
+    "state | setting |",
     "|---|---|---|---|---|---|---|---|",
 )
-_READINGS_NOTE = "Readings of trials are single ones under selection: only the verification counts."
-_TRIALS_NOTE = (
-    "A reading is what a trial's own few pairs say of their launch, and the best of many is mostly "
-    "a lucky one. What is believed, of launches in general, weighs it with the readings of similar "
-    "settings, and with the fresh launches of the setting that was verified; only the verification "
-    "is proof."
+_MEASURED_NOTE = (
+    "The measured gain of a trial comes from a few pairs of one launch, and the maximum of many is "
+    "biased upward. Only the verification is proof."
+)
+_ESTIMATE_NOTE = (
+    " The estimate over launches combines it with the gains of similar settings and, for the "
+    "verified setting, with its fresh launches."
 )
 
 # The interval of two pairs says nothing: Student's t is 12.7 there.
@@ -94,10 +95,9 @@ def render_floor(floor: NoiseFloor, shape: BlockShape, pairs: Sequence[Pair]) ->
     rows = ["## By launch", "", *_LAUNCH_COLUMNS, *_launch_rows(verified(pairs))]
     sections = [
         f"# A/A floor\n\n**{floor.text}**",
-        f"One pair has a standard deviation of {floor.pair_sd_percent:.2f} %. All together, "
-        f"{scope_of(floor.launches)}: "
-        f"{floor.gain_percent:+.2f} % [{low:.2f}, {high:.2f}] where 0 is true; Wilcoxon signed "
-        f"rank, two-sided: p = {floor.p_value:.2g}.",
+        f"The standard deviation of a pair is {floor.pair_sd_percent:.2f} %. Mean of all pairs, "
+        f"{scope_of(floor.launches)}: {floor.gain_percent:+.2f} % [{low:.2f}, {high:.2f}], where "
+        f"the true value is 0; Wilcoxon signed rank, two-sided: p = {floor.p_value:.2g}.",
         "\n".join(rows),
         _method(shape, pairs),
     ]
@@ -120,7 +120,7 @@ def _verification(verdict: Verdict, pairs: Sequence[Pair]) -> str:
     rows = [
         "## Verification",
         "",
-        "Fresh pairs, by launch of the script.",
+        "Fresh pairs of each launch of the script.",
         "",
         *_LAUNCH_COLUMNS,
         *_launch_rows(mine),
@@ -139,7 +139,7 @@ def _earlier(verdict: Verdict) -> list[str]:
     gains = verdict.evidence.gains_percent[: verdict.evidence.earlier]
     shown = ", ".join(f"{gain:+.1f}" for gain in gains)
     launches = counted(len(gains), "earlier launch")
-    return ["", f"{launches} of this job, the gain in each in %: {shown}."]
+    return ["", f"{launches} of this job, gain of each in %: {shown}."]
 
 
 def _by_scope(verdict: Verdict) -> list[str]:
@@ -153,21 +153,23 @@ def _by_scope(verdict: Verdict) -> list[str]:
     if verdict.gain_percent is not None and verdict.ci_percent is not None:
         gain = _interval(verdict.gain_percent, verdict.ci_percent)
         if evidence is None:
-            rows.append(f"| {verdict.scope_text}, by these pairs alone | {gain} |")
+            rows.append(f"| {verdict.scope_text}, from these pairs alone | {gain} |")
         elif verdict.ci_percent != evidence.ci_percent:
             rows.append(f"| {verdict.scope_text}, which proved it | {gain} |")
     if evidence is not None and evidence.ci_percent is not None:
         scope = scope_of(len(evidence.gains_percent))
         gain = _interval(evidence.gain_percent, evidence.ci_percent)
-        rows.append(f"| {scope}, by one number of each | {gain} |")
+        rows.append(f"| {scope}, one mean per launch | {gain} |")
     if verdict.believed is not None:
-        rows.append(f"| {verdict.believed.scope}, by all readings | {_gain(verdict.believed)} |")
+        rows.append(
+            f"| {verdict.believed.scope}, from all measurements | {_gain(verdict.believed)} |"
+        )
     if verdict.believed is not None and verdict.believed.others_percent is not None:
         low, high = verdict.believed.others_percent
         rows.append(f"| other launches (not measured) | | {low:+.1f} to {high:+.1f} |")
     if not rows:
         return []
-    return ["", "| scope | gain | 95 % range |", "|---|---|---|", *rows]
+    return ["", "| scope | gain | 95 % interval |", "|---|---|---|", *rows]
 
 
 def _interval(gain_percent: float, ci_percent: tuple[float, float]) -> str:
@@ -202,7 +204,8 @@ def _trials(trials: Sequence[TrialView], default: Setting, beliefs: Mapping[int,
         return order.get(trial.state, 2), -gain
 
     measured.sort(key=place)
-    rows = ["## Trials", "", _TRIALS_NOTE if beliefs else _READINGS_NOTE, "", *_TRIAL_HEAD]
+    note = _MEASURED_NOTE + (_ESTIMATE_NOTE if beliefs else "")
+    rows = ["## Trials", "", note, "", *_TRIAL_HEAD]
     for trial in measured:
         belief = beliefs.get(trial.number)
         believed = "" if belief is None else f"{belief.gain_percent:+.1f}"
@@ -218,8 +221,8 @@ def _trials(trials: Sequence[TrialView], default: Setting, beliefs: Mapping[int,
     if known:
         rows += [
             "",
-            "Not in the table, since their settings or bucket plans had been measured before: "
-            f"trial {', '.join(known)}.",
+            "Not shown because the setting or fusion plan had been measured before: trial "
+            f"{', '.join(known)}.",
         ]
     return "\n".join(rows)
 
@@ -235,15 +238,15 @@ def _method(
             f"over {noise.df} pairs. "
         )
     return (
-        f"## Method\n\n{_blocks(shape)} {floor}{counted(len(pairs), 'pair')} in all, every "
-        "one in pairs.jsonl."
+        f"## Method\n\n{_blocks(shape)} {floor}{counted(len(pairs), 'pair')} in all, listed in "
+        "pairs.jsonl."
     )
 
 
 def _blocks(shape: BlockShape) -> str:
     length = (
-        f"{counted(shape.steps, 'step')} after {shape.settle_steps} discarded ones, at about "
-        f"{1e3 * shape.step_s:.1f} ms per step"
+        f"{counted(shape.steps, 'step')} of about {1e3 * shape.step_s:.1f} ms, after "
+        f"{shape.settle_steps} discarded ones"
     )
     if not shape.source:
         return (

@@ -100,7 +100,7 @@ class MeasuredLaunches:
         return estimate_over_launches(list(self.fresh.values())) if self.fresh else None
 
     def exclude(self, search: Posterior) -> bool:
-        """Whether fresh pairs, of the same launch or of several, exclude what the search has read.
+        """Return whether fresh pairs, of one launch or several, exclude the search's estimate.
 
         Then that was luck, or what only its launch likes, and counts no more.
         """
@@ -218,7 +218,7 @@ def believed_after(search: Posterior, launches: MeasuredLaunches, noise: Noise) 
 
 
 def _believed_of_restarts(search: Posterior, launches: MeasuredLaunches) -> Believed:
-    """Where every block is a launch of its own, the search has read over launches already."""
+    """Return the estimate if every block is a separate launch: the search covers launches."""
     alone = launches.fresh_alone
     if alone is None:
         return Believed(search, search, search)

@@ -90,12 +90,14 @@ def confirm(context: StudyContext, known: KnownSetting) -> Confirmed | None:
     notice = context.reporter.notice
     setting = describe(known.setting, context.default)
     if not is_better_bet(_levels(known.launches).over_launches):
-        notice(f"{_opening(known, setting)}; its gain is uncertain: other settings are tried, too")
+        notice(
+            f"{_opening(known, setting)}; its gain is uncertain, so other settings are tried too"
+        )
         return None
     pairs = context.options.proof.min_pairs
     notice(
-        f"{_opening(known, setting)}; it is measured on {pairs} pairs and used if that bears it "
-        "out, without a search (--ignore-earlier searches again)"
+        f"{_opening(known, setting)}; testing it on {pairs} pairs; if confirmed, it is used "
+        "without a search (--ignore-earlier to search again)"
     )
     try:
         fresh = _measure(context, known.setting, pairs)
@@ -103,7 +105,7 @@ def confirm(context: StudyContext, known: KnownSetting) -> Confirmed | None:
         notice(f"{setting}: {failure}: back to the default")
         return None
     if not fresh:
-        notice(f"launches are too short to compare {setting} in one: other settings are tried")
+        notice(f"launches are too short to test {setting} in one of them: other settings are tried")
         return None
     own = [EarlierLaunch(tuple(values), context.calibration.noise) for values in fresh]
     levels = _levels([*known.launches, *own])
@@ -113,7 +115,7 @@ def confirm(context: StudyContext, known: KnownSetting) -> Confirmed | None:
         here = levels.level(len(known.launches) + len(own) - 1)
         words = _fresh_text(fresh[-1:], "in this launch")
     if not is_better_bet(here):
-        notice(f"{setting} is not likely better here ({words}): back to the default")
+        notice(f"{setting} is unlikely to be better here ({words}): back to the default")
         return None
     return Confirmed(_verdict(context, known, own, levels, words), here)
 
@@ -179,7 +181,7 @@ def _verdict(
     kind: VerdictKind = "improved" if over.low > 0 or stands is not None else "noisy"
     gain, interval, launches = evidence.gain_percent, evidence.ci_percent, over.n
     # One launch is told by its pairs; as one of several it is a number without an interval.
-    said = here if over.n == 1 else f"{evidence.text}; {here}"
+    measured = here if over.n == 1 else f"{evidence.text}; {here}"
     proved_by = ""
     if over.low > 0:
         text = f"{evidence.text}; {here}"
@@ -189,10 +191,10 @@ def _verdict(
         proved_by = stands.source
         text = (
             f"{gain:+.1f} % [{low:.1f}, {high:.1f}] 95 % CI {scope_of(launches, proved_by)}, "
-            f"confirmed: {said}"
+            f"confirmed: {measured}"
         )
     else:
-        text = f"not proved over launches: {said}"
+        text = f"not proved over launches: {measured}"
     floor = to_percent(context.calibration.floor(pairs))
     return Verdict(
         kind=kind,
@@ -214,7 +216,7 @@ def _verdict(
 
 
 def _bears_out(over: Estimate, proof: EarlierProof) -> bool:
-    """Whether the mean of all launches is where the proof has put it."""
+    """Return whether the mean of all launches is where the proof has put it."""
     low, high = proof.ci_percent
     return low <= to_percent(over.mean) <= high
 

@@ -35,8 +35,8 @@ def no_time_to_verify(
     return _no_answer(
         context,
         f"nothing is proved: {len(_tried(context, store))} tried, and the time left is too short "
-        f"for the {pairs} pairs that verify {describe(setting, context.default)}, of "
-        f"{cost.verify_pair_s:.3g} s each; {_give_more(context, lacking_s)}",
+        f"to verify {describe(setting, context.default)} with {pairs} pairs of "
+        f"{cost.verify_pair_s:.3g} s; {_give_more(context, lacking_s)}",
     )
 
 
@@ -65,7 +65,7 @@ def without_candidate(context: StudyContext, store: StudyStore, stop: Stop) -> V
 def cut_short(context: StudyContext, store: StudyStore) -> Verdict:
     """The script has ended before anything could be verified."""
     measured, best = store.measured_trials, store.best()
-    found = "" if best is None else f", the best reading {best.gain_percent:+.1f} %, not verified"
+    found = "" if best is None else f", best measured gain {best.gain_percent:+.1f} %, not verified"
     reason = f"the script ended after {counted(measured, 'trial')}{found}"
     return _too_noisy(context, reason) or _no_answer(context, f"nothing is proved: {reason}")
 
@@ -81,10 +81,7 @@ def _too_noisy(context: StudyContext, reason: str) -> Verdict | None:
     longest = context.calibration.floor(options.proof.max_pairs)
     if to_percent(longest) <= _NOISY * options.proof.resolution_percent:
         return None
-    text = (
-        f"too noisy to tell: {reason}; over {options.proof.max_pairs} pairs the default would "
-        f"differ from itself by up to {to_percent(longest):.1f} %; reduce the load on the machine"
-    )
+    text = f"too noisy to decide: {reason}; reduce the load on the machine"
     return nothing_verified(context.default, longest, options.proof.max_pairs, text, "noisy")
 
 
@@ -104,7 +101,7 @@ def _failed(context: StudyContext, tried: Sequence[TrialView]) -> list[TrialView
 
 
 def _failures(context: StudyContext, failed: Sequence[TrialView], tried: int) -> str:
-    """How many failed, one at least, and why the last one did."""
+    """Return how many failed, one at least, and why the last one did."""
     reasons = [trial.reason for trial in failed if trial.state == "failed"]
     last = context.runner.last_failure or (reasons[-1] if reasons else "")
     return f"{tried} tried, {len(failed)} of them failed, the last one because {last}"
@@ -126,5 +123,5 @@ def _none_measured(context: StudyContext, stop: Stop) -> str:
 
 def _give_more(context: StudyContext, seconds: float) -> str:
     if context.runner.seconds_left < context.reporter.seconds_left:
-        return "give it more steps with --step-budget"
-    return f"give it {as_budget(seconds)} more with --time-budget"
+        return "increase --step-budget"
+    return f"increase --time-budget by {as_budget(seconds)}"

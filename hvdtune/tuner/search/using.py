@@ -1,4 +1,4 @@
-"""Which setting is in use while the search goes on: what is clearly better, as soon as it is found.
+"""Which setting is in use during the search: what is clearly better, as soon as it is found.
 
 Trials are compared with it instead of the default, so that their steps lose nothing against what is
 known already. This is a choice and no claim: a verification compares with the default only.
@@ -29,9 +29,7 @@ def tell_what_is_used(context: StudyContext) -> None:
     in_use = context.runner.in_use
     if in_use.setting == context.default:
         return
-    context.reporter.uses(
-        in_use, f"in use while the search goes on: {in_use.text(context.default)}"
-    )
+    context.reporter.uses(in_use, f"in use during the search: {in_use.text(context.default)}")
 
 
 def use_better(context: StudyContext, store: StudyStore) -> None:
@@ -98,7 +96,7 @@ def _use(context: StudyContext, trial: TrialView) -> None:
 
 
 def _is_better(context: StudyContext, trial: TrialView) -> bool:
-    """Whether fresh pairs say so. They count in the race, too."""
+    """Return whether fresh pairs say so. They count in the race, too."""
     runner = context.runner
     while True:
         fresh = runner.search_log_ratios("race", trial.setting)

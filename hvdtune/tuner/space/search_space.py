@@ -69,7 +69,7 @@ class Axis:
 
     @property
     def is_plain(self) -> bool:
-        """Whether Optuna's parameter is the value itself."""
+        """Return whether Optuna's parameter is the value itself."""
         return bool(self.choices) or (self.knob.kind == "int" and not self.knob.log)
 
 
@@ -97,7 +97,7 @@ class Space:
         return self.suggest(_Given(params))
 
     def holds(self, setting: Setting) -> bool:
-        """Whether the search can arrive at this setting."""
+        """Return whether the search can arrive at this setting."""
         return all(_holds(axis, setting[axis.knob.name]) for axis in self.axes)
 
     def adopt(self, setting: Mapping[str, Value]) -> dict[str, Value] | None:

@@ -175,7 +175,7 @@ def with_varied(target: Target, vary: Sequence[str], environ: Mapping[str, str])
     if len({*names, *target.native, *target.variables.values()}) < len(
         [*names, *target.native, *target.variables]
     ):
-        raise UsageError("--vary names a variable twice, or one that has a knob of its own")
+        raise UsageError("--vary names a variable twice, or one that already has a knob")
     wide = replace(
         target,
         knobs=(*target.knobs, *varied),
@@ -310,10 +310,10 @@ def _varied_range(text: str, name: str, own: str, low_text: str, high_text: str)
     try:
         default = int(own) if whole else float(own)
     except ValueError:
-        what = f"{name}={own} is not such a number" if own else f"{name} is not set"
+        what = f"{name}={own} is not a number" if own else f"{name} is not set"
         raise UsageError(
-            f"--vary {text}: {what}; set it to the value that others are compared with, or list "
-            f"values: {name}={low_text},{high_text}"
+            f"--vary {text}: {what}; set it to the reference value, or list values: "
+            f"{name}={low_text},{high_text}"
         ) from None
     if not low <= default <= high:
         raise UsageError(f"--vary {text}: {name}={own} is outside the range")

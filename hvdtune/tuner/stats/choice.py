@@ -24,7 +24,7 @@ def choose(believed: Mapping[Key, Posterior], harm_chance: float = HARM_CHANCE) 
 
 
 def is_better_bet(posterior: Posterior, harm_chance: float = HARM_CHANCE) -> bool:
-    """Whether the setting may be used in place of the default, whose gain is 0.
+    """Return whether the setting may be used in place of the default, whose gain is 0.
 
     It may when at least LEAST_GAIN_PERCENT is expected of it and it is more than HARM_PERCENT
     slower with a probability below `harm_chance`.

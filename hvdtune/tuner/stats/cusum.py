@@ -77,7 +77,7 @@ class _Run:
         self._sum = 0.0
 
     def add(self, shift: float, allowance: float) -> bool:
-        """Whether the change is lasting with this sample."""
+        """Return whether the change is lasting with this sample."""
         self._sum += min(shift / allowance - 1.0, 1.0)
         self.shifts.append(shift)
         if self._sum <= 0:

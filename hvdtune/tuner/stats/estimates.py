@@ -73,7 +73,7 @@ def t_reach(df: int, confidence: float = CONFIDENCE) -> float:
 
 
 def to_percent(log_ratio: float) -> float:
-    """How much faster this is, in percent of speed."""
+    """Return how much faster this is, in percent of speed."""
     return 100.0 * math.expm1(log_ratio)
 
 
@@ -118,7 +118,7 @@ def estimate_over_launches(
 
 
 def launch_effect(launches: Sequence[Sequence[float]]) -> LaunchEffect:
-    """Whether the launches of one setting disagree; each launch is tested at 99 %."""
+    """Return whether the launches of one setting disagree; each launch is tested at 99 %."""
     groups = [np.asarray(launch, dtype=float) for launch in launches if len(launch) > 1]
     each = [estimate(group.tolist(), 0.99) for group in groups]
     slower = [e.mean for e in each if e.high < 0]
@@ -190,7 +190,7 @@ def noise_floor(noise: Noise, pairs: int) -> float:
 
 
 def pairs_needed(noise: Noise, half_width: float) -> int:
-    """How many pairs bring the 95 % interval to this half width."""
+    """Return how many pairs bring the 95 % interval to this half width."""
     reach = t_reach(noise.df)
     return max(1, math.ceil((reach * noise.sd / half_width) ** 2))
 

@@ -126,7 +126,7 @@ def _density(values: Floats) -> Floats:
 
 
 def chance_to_beat(surrogate: Surrogate, points: Floats, margin: float) -> Floats:
-    """How likely each point is better than the best so far by more than `margin`."""
+    """Return how likely each point is better than the best so far by more than `margin`."""
     mean, sd = surrogate.predict(points)
     return np.asarray(special.ndtr((mean - surrogate.best - margin) / sd), dtype=float)
 

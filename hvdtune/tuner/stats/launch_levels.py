@@ -1,4 +1,4 @@
-"""What readings of several launches make of launches in general, and of one of them. Pure.
+"""Estimates over launches, and of one launch, from measurements of several. Pure.
 
 A launch has a level of its own: it likes a setting more or less than other launches do. So the gain
 in launch l is mu + b_l, where mu is the mean over launches and b_l has the spread tau between

@@ -1,4 +1,4 @@
-"""What a setting measured against itself says of the machine. Pure."""
+"""The noise floor: a setting measured against itself. Pure."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -44,7 +44,7 @@ class NoiseFloor:
 
     @property
     def exit_code(self) -> int:
-        """0, or 4 when a verification here would be too noisy to tell."""
+        """0, or 4 when a verification here would be too noisy to decide."""
         return TOO_NOISY if self.kind == "noisy" else 0
 
     def document(self) -> dict[str, Any]:
@@ -65,8 +65,8 @@ def judge_noise_floor(
     differs = p_value < _ALPHA and not found.low <= 0 <= found.high
     text = (
         f"A/A floor {floor_percent:.2f} % over {counted(found.n, 'pair')}, "
-        f"{counted(len(launches), 'launch')}; "
-        f"a gain of {resolution_percent:g} % takes {needed} pairs"
+        f"{counted(len(launches), 'launch')}; a gain of {resolution_percent:g} % takes {needed} "
+        "pairs"
     )
     if needed > max_pairs:
         text += (
@@ -75,8 +75,8 @@ def judge_noise_floor(
         )
     if differs:
         text += (
-            f"; this time A differs from itself ({to_percent(found.mean):+.2f} %), as by chance "
-            "1 of 20 does: if it does again, the machine changes while it is measured"
+            f"; A differs from itself ({to_percent(found.mean):+.2f} %), which chance causes in "
+            "1 of 20 measurements. If it happens again, the machine changes during a measurement"
         )
     return NoiseFloor(
         kind="noisy" if needed > max_pairs else "floor",

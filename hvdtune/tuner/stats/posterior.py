@@ -1,4 +1,4 @@
-"""What all readings of a study together make of one setting. Pure."""
+"""Estimate of one setting from all measurements of a study. Pure."""
 
 import math
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ Scope = Literal["over launches", "in this launch", "in the launch of the search"
 
 @dataclass(frozen=True)
 class Posterior:
-    """The log ratio that is believed of a setting, and how sure that is."""
+    """Normal distribution of a setting's log ratio."""
 
     mean: float
     sd: float
 
     def chance(self, log_ratio: float) -> float:
-        """How likely the setting is better than this."""
+        """Return how likely the setting is better than this."""
         return float(0.5 * math.erfc((log_ratio - self.mean) / (math.sqrt(2) * self.sd)))
 
     def given(self, fresh: Estimate) -> "Posterior":
@@ -58,32 +58,37 @@ class Belief:
 
     @property
     def others_text(self) -> str:
-        """What is said of launches that were not seen, to stand at the end; "" where some were."""
+        """Suffix about launches that were not measured; "" if some were."""
         if self.others_percent is None:
             return ""
         return f"; other launches (not measured): {_range(*self.others_percent)} %"
 
     @property
     def others_by_all_text(self) -> str:
-        """The same behind a range that is of fresh pairs alone, and may be the wider one."""
+        """The same suffix for an interval from fresh pairs alone, which may be wider."""
         if self.others_percent is None:
             return ""
-        return f"; expected of other launches, by all readings: {_range(*self.others_percent)} %"
+        return (
+            "; estimate for other launches, from all measurements: "
+            f"{_range(*self.others_percent)} %"
+        )
 
     @property
     def unproved_text(self) -> str:
-        """What is said of a setting that is used without proof, whose range may lie above zero."""
+        """Description of a setting that is used without proof; its interval may be above zero."""
         return self._unproved(self.scope)
 
     @property
     def unproved_elsewhere_text(self) -> str:
-        """The same for whoever reads it when the launch of the study has ended."""
+        """The same description after the launch of the study has ended."""
         is_of_one = self.scope == "in this launch"
         return self._unproved("in the only launch that was measured" if is_of_one else self.scope)
 
     def _unproved(self, scope: str) -> str:
         alone, basis = (
-            (" by fresh pairs alone", " by all readings") if self.low_percent > 0 else ("", "")
+            (" by fresh pairs alone", " from all measurements")
+            if self.low_percent > 0
+            else ("", "")
         )
         return (
             f"expected {self.gain_percent:+.1f} % {scope}, not yet proved{alone} "
@@ -92,18 +97,18 @@ class Belief:
 
 
 def posterior_of(fresh: Estimate) -> Posterior:
-    """What fresh pairs alone make of a setting, by their interval at 95 %."""
+    """Return the posterior from fresh pairs alone, by their 95 % interval."""
     return Posterior(fresh.mean, max((fresh.high - fresh.low) / 2 / REACH, 1e-6))
 
 
 def posterior_from(belief: Belief) -> Posterior:
-    """The posterior that a belief was made of."""
+    """Return the posterior of a belief."""
     mean, high = from_percent(belief.gain_percent), from_percent(belief.high_percent)
     return Posterior(mean, (high - mean) / REACH)
 
 
 def belief_of(posterior: Posterior) -> Belief:
-    """The belief over launches that a posterior is."""
+    """Return a posterior as a belief over launches."""
     return Belief(to_percent(posterior.mean), *interval_of(posterior))
 
 

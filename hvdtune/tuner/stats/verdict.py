@@ -1,4 +1,4 @@
-"""What the verification pairs say. Pure."""
+"""The verdict from verification pairs. Pure."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -31,13 +31,13 @@ _ENOUGH_LAUNCHES = 3
 
 @dataclass(frozen=True)
 class Wording:
-    """What a verdict calls its two settings; `slower` "" leaves a slower candidate unsaid.
+    """Names of the two settings in a verdict; with `slower` "", a slower candidate is unnamed.
 
-    `best` stands before the gain that the fresh pairs alone show.
+    `best` precedes the gain of the fresh pairs.
     """
 
     bound: str = "no setting beats the default by more than"
-    best: str = "the best, by its fresh pairs alone: "
+    best: str = "the best one, in its fresh pairs: "
     slower: str = ""
 
 
@@ -47,7 +47,7 @@ A_AND_B = Wording("B beats A by no more than", "", "B is slower than A")
 
 @dataclass(frozen=True)
 class LaunchEvidence:
-    """What launches of a job say of a setting: one gain of each, those of earlier runs first.
+    """Gains of a setting in launches of a job, one per launch, those of earlier runs first.
 
     The interval is of the mean over launches, at 95 % after however many of them it is looked at;
     None: they are too few for one. `earlier` is how many launches are of earlier runs.
@@ -119,17 +119,17 @@ class Verdict:
 
     @property
     def scope_text(self) -> str:
-        """What its interval speaks of."""
+        """The scope of its interval."""
         return scope_of(self.launches, self.proved_by)
 
     @property
     def improved(self) -> bool:
-        """Whether a setting was proved faster than the default."""
+        """Return whether a setting was proved faster than the default."""
         return self.kind == "improved"
 
     @property
     def exit_code(self) -> int:
-        """0 improved, 3 no significant improvement, 4 too noisy to tell."""
+        """0 improved, 3 no significant improvement, 4 too noisy to decide."""
         codes = {"improved": 0, "noisy": TOO_NOISY}
         return codes.get(self.kind, NO_IMPROVEMENT)
 
@@ -207,7 +207,7 @@ def nothing_verified(
 
 
 def scope_of(launches: int, proved_by: str = "") -> str:
-    """What an interval from so many launches speaks of; `proved_by`: they are of that study."""
+    """Return the scope of an interval from N launches, of the study `proved_by`."""
     scope = "in one launch" if launches == 1 else f"over {counted(launches, 'launch')}"
     return f"{scope} of {proved_by}" if proved_by else scope
 
@@ -232,9 +232,9 @@ def _text(
         return f"unstable: {_swing(launches)} ({spread}, {basis})"
     if kind == "noisy":
         return (
-            f"too noisy to tell: a gain of {resolution_percent:g} % is neither proved nor excluded "
-            f"({wording.best}{spread}, {basis}); reduce the load on the machine or verify with "
-            "more pairs"
+            f"too noisy to decide: a gain of {resolution_percent:g} % is neither proved nor "
+            f"excluded ({wording.best}{spread}, {basis}); reduce the load on the machine or "
+            "verify with more pairs"
         )
     if wording.slower and est.high < 0:
         return f"{wording.slower}: {spread}, {basis}"

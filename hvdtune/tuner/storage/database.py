@@ -45,7 +45,7 @@ def parse_url(text: str) -> sqlalchemy.URL:
         raise UsageError("a study in memory is lost with its tuner: name a file, sqlite:///FILE")
     if backend not in _DRIVERS:
         raise UsageError(
-            f"hvdtune cannot store studies in {backend}; it can in {', '.join(_DRIVERS)}"
+            f"hvdtune cannot store studies in {backend}; supported are {', '.join(_DRIVERS)}"
         )
     driver, module, extra = _DRIVERS[backend]
     if "+" in url.drivername and url.drivername != f"{backend}+{driver}":

@@ -58,7 +58,7 @@ def delete_run(folder: Path) -> list[Path]:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
-                raise StudyError(f"a run is going on in {folder}: stop it first") from None
+                raise StudyError(f"a run is active in {folder}: stop it first") from None
         try:
             for path in own_files(folder):
                 path.unlink()

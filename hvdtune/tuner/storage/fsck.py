@@ -195,12 +195,12 @@ def _spaces(stored: Contents, pairs: Sequence[Pair], knobs: Sequence[Knob]) -> I
     )
     if others:
         yield StudyFault(
-            f"another default than the study's is in {counted(others, 'pair')}", _NEW_STUDY
+            f"{counted(others, 'pair')} with another default than the study's", _NEW_STUDY
         )
     table = {knob.name: knob for knob in knobs}
     for name, *ends in searched_knobs(stored.attributes.get("space")):
         if name in table and not _is_inside(table[name], ends):
-            yield StudyFault(f"it searches {name} where it cannot be here", _NEW_STUDY)
+            yield StudyFault(f"its range of {name} exceeds the allowed range", _NEW_STUDY)
     for trial in stored.trials:
         setting = trial.user_attrs.get("setting", {})
         try:

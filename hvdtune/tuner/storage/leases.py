@@ -103,7 +103,7 @@ class LeaseTable:
         return sqlalchemy.inspect(engine).has_table(TUNERS.name)
 
     def is_used(self) -> bool:
-        """Whether the tables are there."""
+        """Return whether the tables are there."""
         return self.has_tables(self._engine)
 
     def join(self, tuner: str, name: str, fingerprint: str) -> None:
@@ -196,7 +196,7 @@ class LeaseTable:
                 connection.execute(PAIRS.insert(), rows)
 
     def published(self, tuner: str) -> int:
-        """How many pairs of its log a tuner has put up."""
+        """Return how many pairs of its log a tuner has put up."""
         query = sqlalchemy.select(sqlalchemy.func.max(PAIRS.c.number))
         with self._engine.connect() as connection:
             last = connection.execute(query.where(self._of(PAIRS, tuner))).scalar()

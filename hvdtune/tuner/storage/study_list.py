@@ -81,7 +81,7 @@ class OpenStudy:
 
     @property
     def in_use(self) -> str:
-        """Which setting is in use and what is known of it, "" while there is no verdict."""
+        """Return which setting is in use and what is known of it, "" while there is no verdict."""
         return self._said("in_use")
 
     @property
@@ -199,7 +199,7 @@ def _names(url: sqlalchemy.URL) -> list[str]:
 
 
 def is_in_use(folder: Path) -> bool:
-    """Whether a tuner works in the folder, or a job that it left running."""
+    """Return whether a tuner works in the folder, or a job that it left running."""
     return any(_is_locked(folder / name) for name in _LOCKS)
 
 

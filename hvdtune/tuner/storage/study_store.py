@@ -153,7 +153,7 @@ class StudyStore:
             if known != own:
                 if self._study.get_trials(deepcopy=False):
                     raise StudyError(
-                        f"{self._where} holds a study of other knobs of the script than it "
+                        f"{self._where} holds a study with other script knobs than the script "
                         "declares now; choose another run folder or study"
                     )
                 self._study.set_user_attr("script_space", own)
@@ -192,7 +192,7 @@ class StudyStore:
 
     @property
     def is_exhausted(self) -> bool:
-        """Whether the sampler has no setting left that it has not proposed."""
+        """Return whether the sampler has no setting left that it has not proposed."""
         sampler = self._study.sampler
         with as_study_error(self._where):
             return isinstance(sampler, GridSampler) and sampler.is_exhausted(self._study)
@@ -224,7 +224,7 @@ class StudyStore:
             return trial.number, setting
 
     def is_known(self, setting: Setting) -> bool:
-        """Whether an earlier trial of this setting has an outcome, or another tuner is at it."""
+        """Return whether this setting has an outcome, or another tuner is measuring it."""
         return self._known(setting) is not None or key_of(setting) in self._busy
 
     def tell(self, number: int, outcome: TrialOutcome) -> None:
@@ -348,7 +348,7 @@ class StudyStore:
         elif known != signature or not same_objective:
             another = "run folder" if name == STUDY_NAME else "name for the study"
             raise StudyError(
-                f"{self._where} holds a study of other knobs, objectives or another default; "
+                f"{self._where} holds a study with other knobs, objectives or another default; "
                 f"choose another {another}"
             )
         return study

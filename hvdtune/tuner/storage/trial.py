@@ -93,7 +93,7 @@ class TrialView:
 
     @property
     def is_measured(self) -> bool:
-        """Whether it has an outcome of its own."""
+        """Return whether it has an outcome of its own."""
         return self.state in ("complete", "pruned", "failed") and not self.is_duplicate
 
 
@@ -117,7 +117,7 @@ class StudyView:
 
     @property
     def trials_text(self) -> str:
-        """How many trials there are, by what became of them and by what they measured."""
+        """Return how many trials there are, by what became of them and by what they measured."""
         states = Counter(trial.state for trial in self.trials)
         text = counted(len(self.trials), "trial")
         if states:

@@ -32,13 +32,13 @@ def test_what_is_believed_has_the_bar_and_the_reading_is_a_cross_beside_it(tmp_p
     write_study(tmp_path, beliefs={1: Belief(-0.5, -2.0, 1.5)})
     figure = trials_figure(open_study(tmp_path).trials, None, LIGHT)
     traces = {trace.name: trace for trace in figure.data}
-    assert list(traces["reading"].x) == [0, 1] and np.allclose(traces["reading"].y, [5.0, -3.0])
+    assert list(traces["measured"].x) == [0, 1] and np.allclose(traces["measured"].y, [5.0, -3.0])
     default, other = traces["complete"], traces["pruned"]
     assert (default.y[0], default.error_y.array[0], default.error_y.arrayminus[0]) == (0, 0, 0)
     shown = [other.y[0], other.error_y.array[0], other.error_y.arrayminus[0]]
     assert np.allclose(shown, [-0.5, 2.0, 1.5])
     assert other.customdata[0][0].startswith(
-        "believed over launches -0.50 %, -2.00 to +1.50 %; reading -3"
+        "estimate over launches -0.50 %, -2.00 to +1.50 %; measured -3"
     )
 
 

@@ -22,7 +22,7 @@ def test_a_rank_killed_during_a_study_leaves_a_verdict_for_the_others(tmp_path):
     assert verdict["membership"] == "2 ranks (localhost:2)"
     assert verdict["text"].startswith("with 2 ranks (localhost:2): ")
     assert verdict["script_exit_code"] == 0
-    assert "the job goes on with 2 ranks (localhost:2)" in done.stderr
+    assert "training continues with 2 ranks (localhost:2)" in done.stderr
     log = (tmp_path / "run" / "output" / "launch-0.log").read_text()
     ends = re.findall(r"ended with 2: every step once: \[\(3, \d+\), \(2, \d+\)\]", log)
     assert len(ends) == 2, log

@@ -131,7 +131,7 @@ def test_of_many_repeats_the_first_and_every_tenth_are_told(tmp_path: Path) -> N
     assert count >= 20
     told = [notice.partition(":")[0] for notice in rig.notices if "measured again" in notice]
     tenths = range(10, count + 1, 10)
-    every_tenth = [f"{n} pairs were measured again so far, this one" for n in tenths]
+    every_tenth = [f"{n} pairs measured again so far; reason for this one" for n in tenths]
     assert told == ["a pair is measured again"] * 5 + every_tenth
 
 

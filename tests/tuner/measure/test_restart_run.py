@@ -206,13 +206,13 @@ def test_a_budget_that_pays_for_no_answer_is_refused_when_that_is_known(
     said, machine = timed(budget_s, tmp_path)
 
     assert said.startswith("the time budget is too short: a pair of launches takes 1")
-    assert "20 pairs (6 of the default with itself, 2 of one other setting, 12 to" in said
+    assert "20 pairs (6 of the default against itself, 2 of one other setting, 12 to" in said
     assert len(machine.commands) == launches
 
 
 def test_the_budget_that_is_asked_for_is_enough(tmp_path: Path) -> None:
     said, _ = timed(36.0, tmp_path / "short")
-    asked_s = int(said.rpartition("--time-budget ")[2].removesuffix("s or more"))
+    asked_s = int(said.rpartition("--time-budget to ")[2].removesuffix("s or more"))
     said, machine = timed(asked_s, tmp_path / "enough")
 
     assert said.startswith("no setting beats the default by more than")

@@ -87,7 +87,7 @@ def test_other_ranks_are_measured_apart_and_the_verdict_says_for_whom_it_holds(
         verdict = supervisor.tune().verdict
     assert verdict.improved and verdict.membership == "3 ranks (localhost:3)"
     assert verdict.text.startswith("with 3 ranks (localhost:3): +")
-    assert "the job goes on with 3 ranks (localhost:3)" in "\n".join(bed.messages)
+    assert "training continues with 3 ranks (localhost:3)" in "\n".join(bed.messages)
     assert at_pairs <= bed.pairs(2) < bed.pairs(3)
     there = read_study(bed.folder(3))
     assert [pair.phase for pair in there.pairs[:4]] == ["calibrate"] * 4
@@ -143,7 +143,7 @@ def test_a_tuner_that_dies_while_ranks_change_is_followed_by_one_that_awaits_the
     supervisor._start_worker = engage_then_form  # type: ignore[method-assign]
     with supervisor:
         assert supervisor.tune().verdict.membership == "3 ranks (localhost:3)"
-    assert "the tuner has died" in "\n".join(bed.messages)
+    assert "the tuner died" in "\n".join(bed.messages)
     assert len(bed.cluster.jobs) == 1
 
 

@@ -157,7 +157,7 @@ def test_a_killed_tuner_leaves_the_default_and_is_followed_by_another_on_the_sam
         outcome = supervisor.tune()
     # A launch that the tuner was about to replace has ended.
     assert at_death in ([DEFAULT], [])
-    assert bed.messages.count("the tuner has died; training continues with the default") == 1
+    assert bed.messages.count("the tuner died; training continues with the default") == 1
     assert outcome.verdict.improved
     pairs = read_pairs(tmp_path / "pairs.jsonl")
     launches = [pair.launch for pair in pairs]
@@ -173,7 +173,7 @@ def test_a_tuner_that_is_killed_while_the_script_starts_is_followed_by_another_o
     kill_before_ranks_form(bed.supervisor, bed.cluster)
     with bed.supervisor as supervisor:
         assert supervisor.tune().verdict.improved
-    assert bed.messages.count("the tuner has died") == 1
+    assert bed.messages.count("the tuner died") == 1
     launches = {pair.launch for pair in read_pairs(tmp_path / "pairs.jsonl")}
     assert launches == set(range(len(bed.cluster.jobs)))
 
@@ -211,7 +211,7 @@ def test_a_frozen_tuner_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     bed.supervisor._start_worker = engage_and_be_patient  # type: ignore[method-assign]
     with bed.supervisor as supervisor:
         assert supervisor.tune().verdict.improved
-    assert "the tuner has died" in bed.messages
+    assert "the tuner died" in bed.messages
 
 
 # Says that a long message comes, and keeps silent until nobody is there any more.

@@ -41,7 +41,7 @@ def test_a_gain_of_few_launches_is_said_to_be_one() -> None:
     assert "This holds for this run only" in advice_on(one)
     believed = Belief(6.0, 5.0, 7.0, "in this launch", (1.0, 11.0))
     said = explained(replace(one, believed=believed), DEFAULT, goes_on=True).in_use
-    assert said.endswith("; expected of other launches, by all readings: +1.0 to +11.0 %")
+    assert said.endswith("; estimate for other launches, from all measurements: +1.0 to +11.0 %")
 
 
 def test_a_large_gain_is_said_as_people_say_it() -> None:
@@ -61,8 +61,8 @@ def test_a_simpler_setting_that_gains_nearly_as_much_is_named(is_proved: bool) -
     assert "alone" not in advice_on(verdict)
     simpler = SimplerSetting(OTHER, Belief(5.93, 4.0, 7.9))
     assert advice_on(replace(verdict, simpler=simpler)).endswith(
-        " About as much is expected of fusion_threshold_bytes=32 MiB alone: 5.9 % faster. It was "
-        "not verified."
+        " The estimate for fusion_threshold_bytes=32 MiB alone is about the same: 5.9 % faster. It "
+        "was not verified."
     )
 
 
@@ -87,7 +87,7 @@ def test_where_the_verified_setting_is_no_safe_bet_the_default_returns_with_the_
     assert said.in_use == "in use: the default"
     assert said.advice.startswith(
         "Keep the default for now: fusion_threshold_bytes=32 MiB seemed 6.8 % faster in the "
-        "launch of the search, but after all launches it is somewhere between 2.5 % slower and "
+        "launch of the search, but the estimate over all launches is between 2.5 % slower and "
         "3.4 % faster"
     )
 

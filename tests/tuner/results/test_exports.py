@@ -69,7 +69,7 @@ def test_horovods_file_is_one_that_is_read(tmp_path: Path) -> None:
     assert {f"params.{key}" for key in yaml.safe_load(path.read_text())["params"]} <= set(KEYS)
 
 
-NO_CACHE = "the cache's capacity has it off"
+NO_CACHE = "the cache's capacity turns it off"
 
 
 @pytest.mark.parametrize(
@@ -77,7 +77,7 @@ NO_CACHE = "the cache's capacity has it off"
     [
         ({"cache_enabled": False}, "horovod-env", (NO_CACHE, "HOROVOD_CACHE_CAPACITY=0")),
         ({"cache_enabled": False}, "horovod-yaml", (NO_CACHE, "cache_capacity: 0")),
-        ({"cycle_time_ms": 0.0}, "horovod-env", ("turns without a pause",)),
+        ({"cycle_time_ms": 0.0}, "horovod-env", ("polls without a pause",)),
     ],
     ids=["no-cache-env", "no-cache-yaml", "no-cycle-time"],
 )

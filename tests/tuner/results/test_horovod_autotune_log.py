@@ -47,7 +47,7 @@ def test_without_repeats_nothing_can_be_told(tmp_path: Path) -> None:
     found = assessed(tmp_path, [*FINISHED, FINISHED[-1]])
 
     assert (found.repeats, found.noise_percent, found.ci_percent) == (0, None, None)
-    assert any("gain and noise are indistinguishable" in said for said in found.sentences())
+    assert any("so noise is unknown" in said for said in found.sentences())
 
 
 @pytest.mark.parametrize(
@@ -109,7 +109,7 @@ def test_a_cycle_time_that_hvdtune_does_not_have_is_brought_into_its_range() -> 
     setting, said = fitted({"cycle_time_ms": 78.5, "cache_enabled": True}, KNOBS)
 
     assert setting == {"cycle_time_ms": 50.0, "cache_enabled": True}
-    assert said == ["cycle_time_ms = 78.5 is beyond hvdtune's range: 50.0 is taken"]
+    assert said == ["cycle_time_ms = 78.5 is outside hvdtune's range: using 50.0"]
 
 
 @pytest.mark.parametrize(

@@ -56,7 +56,7 @@ def test_a_profile_comes_back_as_written(
             ("fingerprint: {}", "fingerprint: {world: x}"),
             "fingerprint: world must be a whole number or nothing, not a text",
         ),
-        (("version: 1", "version: [1"), r"is not a profile: .*; line \d+ is not YAML: "),
+        (("version: 1", "version: [1"), r"is not a profile, .*; line \d+ is not YAML: "),
         (("version: 1", "version: !!python/name:os.system ''"), "could not determine"),
     ],
 )
@@ -80,7 +80,7 @@ def test_what_is_no_profile_is_told_what_a_profile_is(tmp_path: Path, content: b
     path = tmp_path / "train.py"
     path.write_bytes(content)
 
-    with pytest.raises(UsageError, match="is not a profile: that is the file profile") as own:
+    with pytest.raises(UsageError, match="is not a profile, such as profile") as own:
         read_profile(path, KNOBS)
     assert "unicode string" not in str(own.value)
 

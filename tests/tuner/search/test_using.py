@@ -25,7 +25,7 @@ from hvdtune.tuner.storage.study_reader import PAIRS_FILE
 from hvdtune.tuner.study import Study
 from tests.kit.simulated_job import DEFAULT, KNOBS, Script, SimulatedCluster
 
-SAYS = "in use while the search goes on"
+SAYS = "in use during the search"
 
 
 class Bed:
@@ -231,14 +231,14 @@ def test_where_pairs_are_few_a_large_gain_is_verified_at_once(tmp_path: Path) ->
 
 def test_what_cannot_be_verified_in_the_time_left_is_not_begun(tmp_path: Path) -> None:
     verdict, bed = with_few_pairs(tmp_path, 0.1, step_s=1.5)
-    assert "too short for the 8 pairs that verify hierarchical_allreduce=true" in verdict.text
-    assert re.search(r"give it \d+s more with --time-budget", verdict.text)
+    assert "too short to verify hierarchical_allreduce=true with 8 pairs" in verdict.text
+    assert re.search(r"increase --time-budget by \d+s", verdict.text)
     assert Counter(pair.phase for pair in bed.pairs) == {"calibrate": 3, "search": 1}
 
 
 def test_a_large_gain_that_cannot_be_verified_in_time_is_used(tmp_path: Path) -> None:
     verdict, _ = with_few_pairs(tmp_path, math.log(8.0), step_s=1.5)
-    assert "too short for the 6 pairs" in verdict.text
+    assert "with 6 pairs of" in verdict.text
     assert verdict.setting["hierarchical_allreduce"]
     assert verdict.expected is not None
 

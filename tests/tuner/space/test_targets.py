@@ -132,7 +132,7 @@ def test_a_variable_is_varied_in_a_range_around_what_it_is(text, environ, defaul
         ("A=", "it must be NAME=A,B,C"),
         ("A=x,,y", "give at least two values"),
         ("A=unset", "give at least two values"),
-        ("A=1..8", "A is not set; set it to the value"),
+        ("A=1..8", "A is not set; set it to the reference value"),
         ("B=1..8", "B=9 is outside"),
         ("B=8..1", "8 is not below 1"),
     ],
@@ -155,7 +155,7 @@ def test_what_cannot_be_varied_is_refused_in_a_sentence(text, why):
         ),
         (
             lambda: with_varied(target_of("horovod", {}), ["HOROVOD_CYCLE_TIME=1,2"], {}),
-            "has a knob of its own",
+            "already has a knob",
         ),
     ],
     ids=["no-value-of-its-knob", "an-unknown-knob", "varied-beside-its-knob"],

@@ -38,7 +38,7 @@ def test_a_belief_is_in_percent_of_speed() -> None:
 def test_a_range_above_zero_is_said_not_to_be_the_proof() -> None:
     assert Belief(5.2, 1.2, 9.5).unproved_text == (
         "expected +5.2 % over launches, not yet proved by fresh pairs alone "
-        "(95 % by all readings: +1.2 to +9.5 %)"
+        "(95 % from all measurements: +1.2 to +9.5 %)"
     )
 
 

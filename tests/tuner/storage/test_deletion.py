@@ -52,7 +52,7 @@ def test_links_are_not_followed(finished_run: Path, tmp_path: Path) -> None:
 def test_a_study_in_use_is_not_deleted(finished_run: Path, name: str) -> None:
     with (finished_run / name).open("a") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
-        with pytest.raises(StudyError, match=r"another tuner is working in|a run is going on in"):
+        with pytest.raises(StudyError, match=r"another tuner is working in|a run is active in"):
             delete_run(finished_run)
     assert (finished_run / "pairs.jsonl").exists()
 

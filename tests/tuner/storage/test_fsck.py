@@ -215,7 +215,7 @@ def test_another_default_is_told_and_cannot_be_mended(finished_run: Path) -> Non
     pair["reference"]["cycle_time_ms"] = 3.0
     log.write_text(json.dumps(pair) + "\n" + "".join(lines[1:]))
     fault = the_fault(finished_run)
-    assert fault.text == "another default than the study's is in 1 pair"
+    assert fault.text == "1 pair with another default than the study's"
     assert fault.mend is None
 
 
@@ -225,7 +225,7 @@ def test_another_knob_table_is_told(finished_run: Path) -> None:
         for knob in KNOBS
     ]
     faults = check(StudyPlace("x", folder=finished_run), narrower)
-    assert faults[0].text == "it searches cycle_time_ms where it cannot be here"
+    assert faults[0].text == "its range of cycle_time_ms exceeds the allowed range"
     assert not any(fault.mend for fault in faults)
 
 
