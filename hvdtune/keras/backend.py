@@ -35,8 +35,7 @@ def name_of(keras: Any) -> str:
     name = str(keras.backend.backend())
     if name not in ("tensorflow", "torch"):
         raise UsageError(
-            f"Keras computes with {name}; hvdtune combines gradients of the tensorflow and torch "
-            "backends (KERAS_BACKEND)"
+            f"Keras uses the backend {name}; hvdtune supports tensorflow and torch (KERAS_BACKEND)"
         )
     return name
 

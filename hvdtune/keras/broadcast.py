@@ -31,7 +31,7 @@ def broadcast_variables(
 
 
 def training_variables(model: Any, optimizer: Any = None) -> list[Any]:
-    """What a training changes: the model's variables and its optimizer's, each once."""
+    """Return the variables that a training changes: the model's and its optimizer's, each once."""
     rows = list(model.variables)
     if optimizer is None:
         return rows

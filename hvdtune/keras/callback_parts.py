@@ -1,4 +1,4 @@
-"""What the callbacks do, for whichever Keras they are callbacks of.
+"""The work of the callbacks, for either Keras.
 
 Each part is a base class that comes before that Keras' own Callback.
 """
@@ -65,7 +65,7 @@ class BroadcastPart:
             broadcast_variables(self._shared(self.model.variables), self.root_rank)
 
     def _sizes(self) -> tuple[int, int]:
-        """How many variables of the model are the same on all ranks, and their numbers in all."""
+        """Return the number of the model's variables equal on all ranks, and their total size."""
         rows = self._shared(self.model.variables)
         return len(rows), sum(math.prod(variable.shape) for variable in rows)
 
@@ -156,7 +156,7 @@ class LearningRatePart:
     ) -> None:
         super().__init__()
         if initial_lr is None:
-            raise UsageError("initial_lr is needed: the learning rate that is multiplied")
+            raise UsageError("initial_lr is missing: specify the learning rate to multiply")
         self.initial_lr = initial_lr
         self.start_epoch = start_epoch
         self.end_epoch = end_epoch
@@ -176,8 +176,8 @@ class LearningRatePart:
             self.steps_per_epoch = (self.params or {}).get("steps")
             if not self.steps_per_epoch:
                 raise UsageError(
-                    f"{type(self).__name__}: Keras does not know how many batches an epoch has; "
-                    "give steps_per_epoch="
+                    f"{type(self).__name__}: the number of batches per epoch is unknown; pass "
+                    "steps_per_epoch="
                 )
 
     def on_epoch_begin(self, epoch: int, logs: Any = None) -> None:
@@ -201,8 +201,7 @@ class LearningRatePart:
         rate = optimizer.learning_rate
         if not hasattr(rate, "assign"):
             raise UsageError(
-                f"{type(self).__name__}: the learning rate of the optimizer is a schedule; "
-                "give it a number"
+                f"{type(self).__name__}: the optimizer's learning rate is a schedule; use a number"
             )
         before, after = float(rate), self.initial_lr * self.multiplier(epoch)
         optimizer.learning_rate = after
@@ -219,8 +218,7 @@ class LearningRatePart:
         is_built = getattr(optimizer, "built", getattr(optimizer, "_built", False))
         if velocities is None and is_built:
             warnings.warn(
-                f"{type(self).__name__}: {type(optimizer).__name__} keeps no momentums that could "
-                "be corrected",
+                f"{type(self).__name__}: {type(optimizer).__name__} has no momentum to correct",
                 RuntimeWarning,
                 stacklevel=2,
             )

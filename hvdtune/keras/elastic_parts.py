@@ -37,7 +37,7 @@ class VariablesState(ObjectState):
         self._save_variables()
 
     def kept_variables(self) -> list[Any]:
-        """What is kept, as many in the same order on all ranks."""
+        """Return the variables to keep, the same number in the same order on all ranks."""
         raise NotImplementedError
 
     def save(self) -> None:
@@ -64,7 +64,7 @@ class VariablesState(ObjectState):
         found = [value.shape for value in values]
         if own != found:
             raise UsageError(
-                f"the commit keeps variables of the shapes {found}, this training's have {own}"
+                f"The commit contains variables of the shapes {found}; this training's have {own}"
             )
         check_names(snapshot["objects"], self._saved_state)
         self._saved_values = list(zip(variables, values, strict=True))
@@ -126,8 +126,8 @@ class KerasState(VariablesState):
     def __init__(self, model: Any, optimizer: Any = None, **kwargs: Any) -> None:
         if not getattr(model, "built", False):
             raise UsageError(
-                "the model has no variables yet, which a State is to keep: call "
-                "model.build(input_shape) before"
+                "The model has no variables yet, and a State must contain them: call "
+                "model.build(input_shape) first"
             )
         self.model = model
         self.optimizer = optimizer if optimizer is not None else getattr(model, "optimizer", None)

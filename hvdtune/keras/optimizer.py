@@ -72,7 +72,7 @@ def DistributedOptimizer(
     if hasattr(optimizer, COMBINER):
         raise UsageError("the optimizer is a DistributedOptimizer already; wrap it once")
     if op == ReduceOp.ADASUM:
-        raise UsageError("optimizers of Keras do not support Adasum; use hvd.Average or hvd.Sum")
+        raise UsageError("Keras optimizers do not support Adasum; use hvd.Average or hvd.Sum")
     options = GradientOptions(
         compression or NoneCompressor,
         reduction_of_gradients(op, gradient_predivide_factor),
@@ -189,7 +189,7 @@ def _outermost(optimizer: Any, keras: Any) -> Any:
 
 
 class _Distributed:
-    """What a wrapped optimizer of either Keras has besides its own."""
+    """Attributes and methods added to a wrapped optimizer of either Keras."""
 
     _hvdtune_combiner: Combiner
     _hvdtune_applies: ClassVar[str]  # the method in which gradients are combined
@@ -219,7 +219,7 @@ class _Keras3(_Distributed):
     _hvdtune_applies = "apply"
 
     def apply(self, grads: Any, trainable_variables: Any = None) -> Any:
-        """As the wrapped optimizer's, with gradients combined over all ranks."""
+        """Combine gradients over all ranks, then call the wrapped optimizer's `apply`."""
         own: Any = super()
         if trainable_variables is None:
             known = list(self._trainable_variables)  # type: ignore[attr-defined]
@@ -250,7 +250,7 @@ class _Keras2(_Distributed):
     def apply_gradients(
         self, grads_and_vars: Iterable[Any], *arguments: Any, **options: Any
     ) -> Any:
-        """As the wrapped optimizer's, with gradients combined over all ranks."""
+        """Combine gradients over all ranks, then call the wrapped optimizer's `apply_gradients`."""
         own: Any = super()
         pairs = list(grads_and_vars)
         variables = [variable for _, variable in pairs]
@@ -283,7 +283,7 @@ def _wrapped(optimizer: Any, combiner: Combiner) -> Any:
 
 def _replaced(optimizer: Any, method: str) -> UsageError:
     return UsageError(
-        f"{method} of this {type(optimizer).__name__} is replaced by another function, with which "
-        "a DistributedOptimizer would not combine gradients over the ranks; for "
-        "DynamicEmbeddingOptimizer see docs/recommenders-addons.md"
+        f"{method} of this {type(optimizer).__name__} was replaced, so a DistributedOptimizer "
+        "cannot combine its gradients over the ranks; for DynamicEmbeddingOptimizer see "
+        "docs/recommenders-addons.md"
     )

@@ -44,8 +44,8 @@ def broadcast_variables(
     rows = list(variables)
     if not rows:
         warnings.warn(
-            "broadcast_variables was given no variables; build the model before, or call it after "
-            "the first step",
+            "broadcast_variables got no variables; build the model first, or call it after the "
+            "first step",
             RuntimeWarning,
             stacklevel=4,
         )
@@ -63,8 +63,8 @@ def broadcast_variables(
 def _array(variable: Any) -> Any:
     if not hasattr(variable, "assign"):
         raise UsageError(
-            f"broadcast_variables takes variables, not {type(variable).__name__}: "
-            "model.variables, for instance"
+            "broadcast_variables takes variables, such as model.variables, not "
+            f"{type(variable).__name__}"
         )
     values = np.array(variable.numpy())  # never the variable's own memory
     if values.dtype.name not in DTYPES:

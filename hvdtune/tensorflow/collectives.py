@@ -85,7 +85,7 @@ def scoped(name: str | None, ignore_name_scope: bool) -> str | None:
 def _tensor(value: Any) -> Tensor:
     if isinstance(value, tf.RaggedTensor | tf.SparseTensor):
         raise UnsupportedError(
-            f"a {type(value).__name__} cannot travel as one tensor; give its parts, such as values"
+            f"a {type(value).__name__} cannot be sent as one tensor; pass its parts, such as values"
         )
     return value if isinstance(value, tf.Tensor) else tf.convert_to_tensor(value)
 
@@ -357,7 +357,7 @@ def join() -> Tensor:
 
 @public
 def size_op(process_set_id: int = 0, name: str | None = None) -> Tensor:
-    """How many ranks the process set has when the graph runs, an int32."""
+    """Return the number of ranks of the process set when the graph runs, an int32."""
     return operations.place("size", process_set_id, name)
 
 
@@ -369,7 +369,7 @@ def rank_op(name: str | None = None) -> Tensor:
 
 @public
 def local_size_op(name: str | None = None) -> Tensor:
-    """How many ranks this host has when the graph runs, an int32."""
+    """Return the number of ranks of this host when the graph runs, an int32."""
     return operations.place("local_size", 0, name)
 
 

@@ -72,7 +72,7 @@ class TensorFlowState(VariablesState):
     ) -> None:
         if variables is None and session is None and tf.executing_eagerly():
             raise UsageError(
-                "TensorFlowState needs variables=[...]: TensorFlow 2 does not list what there is"
+                "TensorFlowState needs variables=[...]: TensorFlow 2 has no list of all variables"
             )
         self.variables = list(tf.compat.v1.global_variables() if variables is None else variables)
         self.session = session

@@ -48,7 +48,7 @@ def _told(payloads: Any) -> _Told | None:
 
 
 class _Both(Exception):
-    """What an error of hvdtune has besides its own to be one of TensorFlow, made as those are."""
+    """Attributes that make an error of hvdtune also one of TensorFlow."""
 
     ag_pass_through = True  # or AutoGraph would replace it by an error of its own
     _of_tensorflow: type[Any]

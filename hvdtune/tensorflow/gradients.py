@@ -98,7 +98,7 @@ def combine_all(
     options: GradientOptions,
     use_generic_names: bool,
 ) -> list[Tensor | None]:
-    """As `combine`, with the gradients of local variables among them, perhaps with
+    """Like `combine`, with the gradients of local variables among them, perhaps with
     unknown sources."""
     if sources is None:
         sources, use_generic_names = gradients, True

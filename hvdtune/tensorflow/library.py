@@ -75,8 +75,8 @@ def operations() -> Any:
             except (HvdtuneError, tf.errors.NotFoundError) as error:
                 _is_missing = True
                 warnings.warn(
-                    f"{error}\nUntil then, hvdtune's operations in TensorFlow are slow: they are "
-                    "carried out one after the other. `hvdtune build tensorflow` tries again.",
+                    f"{error}\nUntil then, hvdtune's operations in TensorFlow are slow: they run "
+                    "one after the other. `hvdtune build tensorflow` tries again.",
                     RuntimeWarning,
                     stacklevel=3,
                 )
@@ -113,7 +113,7 @@ def version() -> str:
 
 
 def path() -> Path:
-    """Where the library for this TensorFlow and this hvdtune belongs."""
+    """Return where the library for this TensorFlow and this hvdtune belongs."""
     known = hashlib.sha256()
     for source in op_library.sources():
         known.update(source.read_bytes())
@@ -139,11 +139,11 @@ def build() -> Path:
         require_trusted(target)
         return target
     except OSError as error:
-        raise HvdtuneError(f"the library for TensorFlow cannot be kept: {error}") from None
+        raise HvdtuneError(f"the library for TensorFlow cannot be stored: {error}") from None
 
 
 def is_made() -> bool:
-    """Whether this user has made the library, and it is as it was made."""
+    """Return whether this user has made the library, and it is as it was made."""
     return _is_whole(path())
 
 
@@ -153,7 +153,7 @@ def packaged() -> Path | None:
 
 
 def _is_whole(target: Path) -> bool:
-    """Whether the file is complete: loading a truncated one kills the process."""
+    """Return whether the file is complete: loading a truncated one kills the process."""
     try:
         return _checksum_file(target).read_bytes() == _checksum(target)
     except OSError:
@@ -195,7 +195,7 @@ def _compile(target: Path) -> None:
 
 
 def loads(file: Path) -> bool:
-    """Whether this TensorFlow can load the library; a process of its own tries."""
+    """Return whether this TensorFlow can load the library; a process of its own tries."""
     try:
         _try(file)
     except HvdtuneError:

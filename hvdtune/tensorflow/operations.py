@@ -90,7 +90,7 @@ def _bits(value: float) -> int:
 
 
 def _device(attributes: dict[str, Any]) -> AbstractContextManager[Any]:
-    """Where a collective is carried out: as TensorFlow places it if the core can carry tensors in a
+    """Return the device of a collective: as TensorFlow places it if the core can carry tensors in a
     GPU's memory, else on the CPU, from and to which TensorFlow copies."""
     if not tf.config.get_visible_devices("GPU"):
         return nullcontext()

@@ -93,11 +93,11 @@ def DistributedOptimizer(
         )
     if op == ReduceOp.ADASUM:
         raise UsageError(
-            "optimizers of TensorFlow 1 do not support Adasum; use DistributedGradientTape"
+            "TensorFlow 1 optimizers do not support Adasum; use DistributedGradientTape"
         )
     if passes_of(backward_passes_per_step) > 1 and tf.executing_eagerly():
         raise UsageError(
-            "backward_passes_per_step above 1 needs a graph for an optimizer of TensorFlow 1"
+            "for a TensorFlow 1 optimizer, backward_passes_per_step above 1 needs a graph"
         )
     options = options_of(
         compression,
@@ -178,13 +178,13 @@ class _DistributedV1(_V1):
         return self._helper.apply_gradients(apply, self._optimizer, global_step=global_step)
 
     def get_slot(self, *arguments: Any, **options: Any) -> Any:
-        """As the wrapped optimizer's."""
+        """Call the wrapped optimizer's `get_slot`."""
         return self._optimizer.get_slot(*arguments, **options)
 
     def get_slot_names(self, *arguments: Any, **options: Any) -> Any:
-        """As the wrapped optimizer's."""
+        """Call the wrapped optimizer's `get_slot_names`."""
         return self._optimizer.get_slot_names(*arguments, **options)
 
     def variables(self, *arguments: Any, **options: Any) -> Any:
-        """As the wrapped optimizer's."""
+        """Call the wrapped optimizer's `variables`."""
         return self._optimizer.variables(*arguments, **options)

@@ -1,4 +1,4 @@
-"""What TensorFlow's input and checkpoints take, for the timeline.
+"""Spans of TensorFlow's input and checkpoints in the timeline.
 
 Input is seen where a loop takes batches out of a dataset, not where a graph does, as in Keras'
 `fit`.

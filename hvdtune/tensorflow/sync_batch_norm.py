@@ -36,7 +36,7 @@ class SyncBatchNormalization(tf.keras.layers.BatchNormalization):
         self, fused: bool = False, process_set: ProcessSet = global_process_set, **kwargs: Any
     ) -> None:
         if fused:
-            raise UsageError("SyncBatchNormalization has no fused form; leave fused=True out")
+            raise UsageError("SyncBatchNormalization has no fused version; remove fused=True")
         super().__init__(**kwargs)
         self._hvd_process_set = process_set
 
@@ -62,7 +62,7 @@ class SyncBatchNormalization(tf.keras.layers.BatchNormalization):
         return autograd.run(ALLREDUCE, tensors, _SUM, label, self._hvd_process_set)
 
     def _rows(self, inputs: Any, *arguments: Any, **options: Any) -> Any:
-        """How many values each mean is of."""
+        """Return how many values each mean is of."""
         mask = options.get("mask", arguments[0] if arguments else None)
         if isinstance(mask, tf.Tensor):
             return tf.reduce_sum(tf.cast(mask, tf.float32))

@@ -39,8 +39,8 @@ def keep_away(keras: Any) -> None:
         if hasattr(optimizer, COMBINER):
             if given.arguments.setdefault("jit_compile", False) not in (False, None, "auto"):
                 raise UsageError(
-                    "XLA cannot compile a step that combines gradients with other ranks; leave "
-                    "jit_compile=True out"
+                    "XLA cannot compile a step that combines gradients with other ranks; remove "
+                    "jit_compile=True"
                 )
             given.arguments["jit_compile"] = False
         return before(*given.args, **given.kwargs)

@@ -75,8 +75,8 @@ class TorchAdapter:
     def buffer(self, tensor: torch.Tensor) -> Buffer:
         if tensor.device.type != "cpu" and (not tensor.is_cuda or self._is_staged(tensor)):
             raise UsageError(
-                f"the tensor is on {tensor.device}; tensors in host memory and on CUDA devices can "
-                "be reduced: use tensor.cpu()"
+                f"cannot reduce a tensor on {tensor.device}, only in host memory or on a CUDA "
+                "device: use tensor.cpu()"
             )
         require_dense(tensor)
         if tensor.dtype not in _SENT:
@@ -86,8 +86,8 @@ class TorchAdapter:
             raise UsageError("the tensor must be contiguous to be reduced in place")
         if tensor.is_neg():  # its memory holds the values with the other sign
             raise UsageError(
-                "the tensor is a view that is negated when it is read, as x.conj().imag is, and "
-                "cannot be reduced in place: use tensor.resolve_neg()"
+                "the tensor is a lazily negated view, such as x.conj().imag, and cannot be "
+                "reduced in place: use tensor.resolve_neg()"
             )
         gpu = _gpu_of(tensor) if tensor.is_cuda else None
         return Buffer(tensor.data_ptr(), tuple(tensor.shape), _SENT[tensor.dtype], tensor, gpu)

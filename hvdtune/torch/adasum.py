@@ -54,20 +54,20 @@ class DeltaOptimizer(Wrapper):
     def skip_synchronize(self) -> NoReturn:
         """Raises StepOrderError: with Adasum, `step` itself combines."""
         raise StepOrderError(
-            "skip_synchronize() cannot be used with op=hvd.Adasum, which combines what step() has "
-            "changed; call optimizer.step() by itself"
+            "skip_synchronize() cannot be used with op=hvd.Adasum, which combines the changes "
+            "of step(); call only optimizer.step()"
         )
 
     def zero_grad(self, *given: Any, **options: Any) -> None:
-        """As the wrapped optimizer's, with its arguments.
+        """Call the wrapped optimizer's `zero_grad` with these arguments.
 
         Raises:
             StepOrderError: a `step` that was interrupted has not ended.
         """
         if self._combining is not None:
             raise StepOrderError(
-                "optimizer.zero_grad() was called after an optimizer.step() that was interrupted: "
-                "the other ranks have this rank's part of it; call optimizer.step() again"
+                "optimizer.zero_grad() was called after an interrupted optimizer.step(): the "
+                "other ranks already have this rank's part; call optimizer.step() again"
             )
         super().zero_grad(*given, **options)
 

@@ -106,8 +106,8 @@ def broadcast_optimizer_state(
         )
     if isinstance(optimizer, torch.optim.LBFGS):
         raise UsageError(
-            "the state of torch.optim.LBFGS cannot be broadcast, it is not per parameter; call "
-            "broadcast_parameters before its first step"
+            "the state of torch.optim.LBFGS cannot be broadcast because it is not per "
+            "parameter; call broadcast_parameters before its first step"
         )
     is_root, is_fresh = runtime.rank() == root_rank, not optimizer.state
     tensors: list[torch.Tensor] = []
@@ -223,7 +223,7 @@ def _check_groups(
     odd = int(complete(handle))
     if odd < 0:
         return
-    its = f"groups of {counts} parameters" if own == odd else "other groups of parameters"
+    its = f"parameter groups of sizes {counts}" if own == odd else "other parameter groups"
     raise UsageError(
         f"the optimizer of rank {odd} has {its}, that of root rank {root_rank} has {wanted}"
     )

@@ -47,7 +47,7 @@ def describe(parameter: torch.Tensor, name: str, compression: Any) -> Gradient[t
     if known and dtype not in DTYPES:
         raise UsageError(
             f"parameter {name} is {_plain(dtype)}, whose gradients cannot be combined"
-            + ("; keep torch.view_as_real() of it as the parameter" if dtype.is_complex else "")
+            + ("; use torch.view_as_real() of it as the parameter" if dtype.is_complex else "")
         )
     packable = known and parameter.device.type == "cpu"
     count = parameter.numel()
@@ -62,7 +62,7 @@ def _plain(dtype: torch.dtype) -> str:
 def _check_dtype(found: torch.dtype, expected: str, name: str) -> None:
     if DTYPES.get(found) != expected:
         raise UsageError(
-            f"the gradient of {name} is {_plain(found)} now; it was {expected} when the optimizer "
+            f"the gradient of {name} is {_plain(found)}, but was {expected} when the optimizer "
             "was wrapped: convert the model first, then wrap"
         )
 
@@ -86,8 +86,8 @@ def changed_error(name: str) -> StepOrderError:
     return StepOrderError(
         f"The gradient of {name} was changed before it was combined. After loss.backward(), call "
         "optimizer.synchronize(), then change gradients, then call step() inside "
-        "optimizer.skip_synchronize(). (backward() combines gradients by itself if it computes the "
-        "last one of a step. This pass left others out.) If backward() of another model filled it, "
+        "optimizer.skip_synchronize(). (backward() starts combining only when all gradients of a "
+        "step are computed. Here some were missing.) If backward() of another model filled it, "
         "call this optimizer's zero_grad()."
     )
 
@@ -138,7 +138,7 @@ def _move(gradient: torch.Tensor, place: torch.Tensor) -> None:
 
 
 def _can_move(gradient: torch.Tensor) -> bool:
-    """Whether nothing else sees its storage: no view of it, no array, no flat tensor around it."""
+    """Return whether nothing shares its storage: no view, no array, no flat tensor around it."""
     if gradient._is_view() or not gradient.is_contiguous() or gradient.is_neg():
         return False
     storage = gradient.untyped_storage()
@@ -156,7 +156,7 @@ class PersistentGradientDetector:
         self._last: weakref.ref[torch.Tensor] | None = None
 
     def is_same(self, gradient: torch.Tensor) -> bool:
-        """Whether it is the tensor that the last call was about."""
+        """Return whether it is the tensor that the last call was about."""
         last = self._last
         if last is not None and last() is gradient:
             return True

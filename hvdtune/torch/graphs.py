@@ -110,9 +110,7 @@ class CUDAGraph(torch.cuda.CUDAGraph):
         if native is None:
             raise UsageError("nothing has been captured into this CUDA graph yet")
         if native is not PROCESS.runtime:
-            raise UsageError(
-                "the job in which this CUDA graph was captured has ended; capture a new one"
-            )
+            raise UsageError("this CUDA graph belongs to a job that has ended; capture a new one")
         return native
 
 

@@ -207,8 +207,9 @@ class GradientOptimizer(Wrapper):
         """Refuses a pass for which the gradients are not ready; see PassObserver."""
         if self._in_flight:
             raise StepOrderError(
-                "loss.backward() was called after optimizer.step() or optimizer.synchronize() was "
-                "interrupted: call it again first, gradients are still being combined"
+                "loss.backward() was called after optimizer.step() or optimizer.synchronize() "
+                "was interrupted: gradients are still being combined, so call that function "
+                "again first"
             )
         if self._combined is _CombinedBy.BACKWARD:
             raise self._computed_again(parameter)
@@ -267,7 +268,7 @@ class GradientOptimizer(Wrapper):
         return f"complete.{next(iter(self._rows.values())).name}"
 
     def _is_complete(self) -> bool:
-        """Whether no gradient of this step can be missing on this rank."""
+        """Return whether no gradient of this step can be missing on this rank."""
         due = self._passes.passes
         if not self._passes.all_due():
             return False
@@ -465,7 +466,7 @@ class GradientOptimizer(Wrapper):
         if self._is_updating and (self._evaluation is not None or not self._passes.passes):
             raise StepOrderError(
                 "the last optimizer.step() was interrupted or failed while it changed parameters, "
-                "so they and the optimizer's state may be those of half a step: load a checkpoint "
+                "so parameters and optimizer state may be inconsistent: load a checkpoint "
                 "or broadcast both from another rank, then call optimizer.zero_grad()"
             )
         if closure is not None:
@@ -546,7 +547,7 @@ class GradientOptimizer(Wrapper):
         super().load_state_dict(state_dict)
 
     def zero_grad(self, *given: Any, **options: Any) -> None:
-        """As the wrapped optimizer's, with its arguments.
+        """Call the wrapped optimizer's `zero_grad` with these arguments.
 
         Raises:
             StepOrderError: there are gradients that are not combined yet.
@@ -600,9 +601,9 @@ def _groups(groups: Any, parameters: Sequence[torch.Tensor]) -> Groups:
     known = set(parameters)
     for member in (member for group in groups for member in group):
         if not isinstance(member, torch.Tensor):
-            raise UsageError(f"groups consists of parameters, not of {type(member).__name__}")
+            raise UsageError(f"groups must contain parameters, not {type(member).__name__}")
         if member not in known:
-            raise UsageError("groups has a tensor that is not a parameter of the optimizer")
+            raise UsageError("groups contains a tensor that is not a parameter of the optimizer")
     return [list(group) for group in groups]
 
 

@@ -1,4 +1,4 @@
-"""What torch's input and checkpoints take, for the timeline."""
+"""Spans of torch's input and checkpoints in the timeline."""
 
 from __future__ import annotations
 

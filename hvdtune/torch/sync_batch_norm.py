@@ -119,8 +119,8 @@ def _gather_statistics(
     total = int(counts.sum())
     if total < 2:
         raise UsageError(
-            f"SyncBatchNorm needs at least two values per channel in training; all ranks have "
-            f"{total} of an input of shape {tuple(input.shape)}"
+            "SyncBatchNorm needs at least two values per channel in training; all ranks "
+            f"together have {total}, with an input of shape {tuple(input.shape)}"
         )
     mean = (counts * means).sum(0) / total
     spread = variances + (means - mean).square()

@@ -22,7 +22,7 @@ Names = dict[torch.Tensor, str]
 
 @dataclass(frozen=True)
 class WrapperOptions:
-    """What DistributedOptimizer was asked for. `groups`: a number, or the parameters of each."""
+    """Options of DistributedOptimizer. `groups` is a number, or the parameters of each group."""
 
     compression: Any
     passes_per_step: int
@@ -62,7 +62,7 @@ class Wrapper(torch.optim.Optimizer):
 
     @property
     def backward_passes_per_step(self) -> int:
-        """How many backward passes are accumulated before gradients are sent; it can be set."""
+        """Number of backward passes accumulated before gradients are sent; can be set."""
         return self._options.passes_per_step
 
     @backward_passes_per_step.setter
@@ -77,7 +77,7 @@ class Wrapper(torch.optim.Optimizer):
 
     @property
     def op(self) -> ReduceOp:
-        """How gradients are combined."""
+        """The operation that combines gradients."""
         return self._options.reduction.op
 
     @property
@@ -87,7 +87,7 @@ class Wrapper(torch.optim.Optimizer):
 
     @property
     def sparse_as_dense(self) -> bool:
-        """Whether sparse gradients travel as dense ones."""
+        """Return whether sparse gradients travel as dense ones."""
         return self._options.sparse_as_dense
 
     @property
@@ -152,9 +152,7 @@ class Wrapper(torch.optim.Optimizer):
         return mine.wrap(inner, names, options)
 
     def __reduce_ex__(self, protocol: Any) -> Any:
-        raise UsageError(
-            "a DistributedOptimizer belongs to this process: save and send optimizer.state_dict()"
-        )
+        raise UsageError("a DistributedOptimizer cannot be pickled: use optimizer.state_dict()")
 
     def _step_of_wrapped(self, closure: Callable[[], Any] | None) -> Any:
         own: Any = super()

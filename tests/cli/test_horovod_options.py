@@ -226,7 +226,7 @@ def test_the_launcher_refuses_too_few_cores_before_a_rank_starts():
 
 def test_the_launcher_refuses_cores_that_its_host_does_not_have():
     cores = f"{min(os.sched_getaffinity(0))},9999"
-    with pytest.raises(UsageError, match=f"^--thread-affinity {cores}: core 9999 is not one that"):
+    with pytest.raises(UsageError, match=f"^--thread-affinity {cores}: core 9999 is not available"):
         options_of(Host("::1", 2), "--thread-affinity", cores)
 
 
@@ -236,7 +236,7 @@ def test_the_launcher_refuses_cores_of_a_variable_that_its_host_does_not_have(
 ):
     cores = f"{min(os.sched_getaffinity(0))},9999"
     monkeypatch.setenv(variable, cores)
-    with pytest.raises(UsageError, match=f"^{variable}={cores}: core 9999 is not one that"):
+    with pytest.raises(UsageError, match=f"^{variable}={cores}: core 9999 is not available"):
         options_of(Host("::1", 2))
 
 

@@ -38,7 +38,7 @@ def test_no_more_processors_count_than_the_process_may_use():
 
 def test_a_core_that_the_process_may_not_use_is_refused():
     with (
-        pytest.raises(UsageError, match="core 4096 is not one that this process may use"),
+        pytest.raises(UsageError, match="core 4096 is not available to this process"),
         threads_on(4096),
     ):
         pass

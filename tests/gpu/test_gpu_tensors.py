@@ -182,7 +182,7 @@ def test_what_cannot_be_on_a_gpu_is_refused_with_a_sentence():
         assert (
             'tensor "allreduce.graph": its stream is being captured into a CUDA graph' in captured
         )
-        assert "or all on one GPU and made on one stream" in mixed
+        assert "or on one GPU and made on one stream" in mixed
 
 
 def share_a_gpu():

@@ -318,7 +318,7 @@ def misuse():
 
 
 @pytest.mark.parametrize(
-    ("call", "advice"), [(0, "initial_lr is needed"), (1, "is a schedule; give it a number")]
+    ("call", "advice"), [(0, "initial_lr is missing"), (1, "is a schedule; use a number")]
 )
 def test_misuse_is_a_sentence(said, call, advice):
     for messages in said["misuse"]:

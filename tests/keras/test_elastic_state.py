@@ -69,7 +69,7 @@ def test_an_optimizer_of_keras_2_has_its_variables_before_the_first_step(kind):
 def test_a_training_goes_on_from_its_commit_on_the_disk(tmp_path):
     ((same, epoch, refusal),) = run(write_and_resume, 1, tmp_path)
     assert same == [True] * 9 and epoch == 4
-    assert "the commit keeps variables of the shapes" in refusal
+    assert "The commit contains variables of the shapes" in refusal
 
 
 def test_every_rank_has_other_numbers_in_its_layers():
@@ -94,5 +94,5 @@ def test_a_state_that_is_sent_leaves_each_rank_other_numbers():
 
 
 def test_a_model_without_variables_is_refused():
-    with pytest.raises(UsageError, match="the model has no variables yet"):
+    with pytest.raises(UsageError, match="The model has no variables yet"):
         hvd.elastic.KerasState(keras.Sequential([keras.layers.Dense(1)]))

@@ -12,7 +12,7 @@ GOOD = [[0, 1], [1, 2]]
 # The ranks of the sets that each rank is given first, and what each is told.
 CASES = {
     "no such rank": ([[[0, 7]]] * 3, ["rank 7 of [0, 7] does not exist in a job of 3 ranks"] * 3),
-    "twice": ([[[0, 1], [1, 0]]] * 3, ["the ranks [0, 1] come twice"] * 3),
+    "twice": ([[[0, 1], [1, 0]]] * 3, ["the ranks [0, 1] appear twice"] * 3),
     "all ranks": ([[[2, 1, 0]]] * 3, ["the ranks [0, 1, 2] are all ranks"] * 3),
     "no sets": ([[None]] * 3, ["is not a list of hvd.ProcessSet"] * 3),
     "one rank's cannot be": (

@@ -39,7 +39,7 @@ def test_a_script_that_nobody_tunes_has_the_first_values():
         assert told == [1, False, "a"]
         assert again == 1
         assert len(errors) == 6
-        assert "accumulate was declared with other values" in errors[0]
+        assert "accumulate was already declared with other values" in errors[0]
         assert "'a.b' is not a valid name of a knob" in errors[1]
         assert "knob twice has the value True twice" in errors[3]
 

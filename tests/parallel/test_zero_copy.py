@@ -208,7 +208,7 @@ def convert_the_model(zero_copy, set_to_none):
 @pytest.mark.parametrize("zero_copy", [False, True])
 def test_a_model_converted_after_wrapping_is_refused(zero_copy, set_to_none):
     for said in run(convert_the_model, 2, zero_copy, set_to_none):
-        assert "is float64 now; it was float32 when the optimizer was wrapped" in said
+        assert "is float64, but was float32 when the optimizer was wrapped" in said
 
 
 def replace_storage():

@@ -371,11 +371,11 @@ BAD = {
     "needs op=Average": lambda tape: hvd.DistributedGradientTape(
         tape, op=hvd.Sum, gradient_predivide_factor=2.0
     ),
-    "by hvd.Average, Sum or Adasum": lambda tape: hvd.DistributedGradientTape(tape, op=hvd.Max),
+    "use hvd.Average, Sum or Adasum": lambda tape: hvd.DistributedGradientTape(tape, op=hvd.Max),
     "takes an hvd.ProcessSet": lambda tape: hvd.DistributedGradientTape(tape, process_set=0),
     "compress and decompress": lambda tape: hvd.DistributedGradientTape(tape, compression="half"),
-    "a RaggedTensor cannot travel": lambda tape: hvd.allgather(tf.ragged.constant([[1.0], []])),
-    "a SparseTensor cannot travel": lambda tape: hvd.allreduce(tf.sparse.from_dense(tf.ones(2))),
+    "a RaggedTensor cannot be sent": lambda tape: hvd.allgather(tf.ragged.constant([[1.0], []])),
+    "a SparseTensor cannot be sent": lambda tape: hvd.allreduce(tf.sparse.from_dense(tf.ones(2))),
     "not a Keras layer": lambda tape: hvd.PartialDistributedGradientTape(tape, local_layers=[1]),
 }
 

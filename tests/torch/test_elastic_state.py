@@ -124,7 +124,7 @@ def lbfgs_state():
     [
         (lambda: hvd.elastic.TorchState(save=1), r"TorchState\(save=...\) would hide"),
         (lambda: hvd.elastic.TorchState(reset=torch.nn.Linear(1, 1)), r"\(reset=...\) would hide"),
-        (lbfgs_state, "cannot have torch.optim.LBFGS"),
+        (lbfgs_state, "does not support torch.optim.LBFGS"),
         (lambda: hvd.elastic.run(print)([]), "takes a State, .* not list"),
     ],
 )

@@ -31,7 +31,7 @@ def compare():
     plain, weight = keras.optimizers.SGD(), keras.Variable(np.ones(2, "float32"))
     with pytest.raises(UsageError, match="is a number of at least 0 or a list of lists"):
         hvd.DistributedOptimizer(plain, groups=-1)
-    with pytest.raises(UsageError, match="groups has one of the variables twice"):
+    with pytest.raises(UsageError, match="groups contains one of the variables twice"):
         hvd.DistributedOptimizer(plain, groups=[[weight], [weight]])
     found["rank"] = hvd.rank()
     return found

@@ -127,10 +127,10 @@ BAD = {
     "is a number of at least 0": {"groups": -1},
     "a list of lists of parameters": {"groups": 1.5},
     "not [1]": {"groups": [1]},
-    "consists of parameters, not of str": {"groups": [["weight"]]},
+    "must contain parameters, not str": {"groups": [["weight"]]},
     "not a parameter of the optimizer": {"groups": [[torch.zeros(1)]]},
     "needs op=Average": {"gradient_predivide_factor": 2.0, "op": hvd.Sum},
-    "by hvd.Average, Sum or Adasum": {"op": hvd.Max},
+    "use hvd.Average, Sum or Adasum": {"op": hvd.Max},
     "a sequence of tuples": {"named_parameters": [torch.zeros(1)]},
     "a class with compress and decompress": {"compression": torch.float16},
     "takes an hvd.ProcessSet": {"process_set": 0},
@@ -155,7 +155,7 @@ def refused():
     return [*messages, str(caught.value)]
 
 
-REFUSALS = [*BAD, "groups has one of the parameters twice", "parameter odd is complex64"]
+REFUSALS = [*BAD, "groups contains one of the parameters twice", "parameter odd is complex64"]
 
 
 @pytest.mark.parametrize("part", REFUSALS)

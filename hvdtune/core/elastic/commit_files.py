@@ -122,7 +122,7 @@ class CommitWriter:
             remark, self._remark = self._remark, ""
         if remark:
             warnings.warn(
-                f"{remark}. The training continues with its commits in memory. state.flush() will "
+                f"{remark}. Training continues with its commits in memory. state.flush() will "
                 "raise this error",
                 RuntimeWarning,
                 stacklevel=5,  # of who calls commit()

@@ -157,5 +157,5 @@ def _form_anew() -> None:
         if isinstance(error, CollectiveError):
             raise
         # The rank has left the job. A trace that cannot be written does not end the training.
-        warnings.warn(f"{error}. The training continues", RuntimeWarning, stacklevel=4)
+        warnings.warn(f"{error}. Training continues", RuntimeWarning, stacklevel=4)
     runtime.init()

@@ -306,5 +306,5 @@ def _dtype_of(text: str) -> np.dtype[Any]:
     except TypeError:
         raise UsageError(f"the data contain arrays of {text}, which this NumPy lacks") from None
     if dtype.hasobject:
-        raise ValueError(f"an array of {text} has no plain form")
+        raise ValueError(f"cannot store an array of {text} without pickling")
     return dtype

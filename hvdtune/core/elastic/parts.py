@@ -83,7 +83,7 @@ class Parts:
         return cls(Version(*version), rank, held)
 
     def has_pickles(self) -> bool:
-        """Whether some part contains an object without a plain form."""
+        """Return whether some part contains an object without a plain form."""
         return any(pickled_names(part) for part in self.held.values())
 
 
@@ -153,7 +153,7 @@ class PartStore:
         return _loaded(self._settled.held[self._settled.rank])
 
     def agree(self) -> Agreement:
-        """Which parts count: the newest of which a rank knows. Where nobody has trained yet, those
+        """Return the parts that count: the newest known to a rank. If no rank has trained, those
         that rank 0 has found on the disk."""
         told = allgather_object(self._told(), "elastic.versions")
         newest = max((one.newest for one in told if one.newest is not None), default=None)
@@ -259,7 +259,7 @@ def _lost(version: Version, told: Sequence[Told]) -> list[int]:
 
 
 def plan_routes(version: Version, told: Sequence[Told]) -> list[Route]:
-    """Which rank gives which part to whom, in the order of parts. Pure.
+    """Return which rank gives which part to whom, in the order of parts. Pure.
 
     Args:
         version: the one that counts.
@@ -277,9 +277,8 @@ def plan_routes(version: Version, told: Sequence[Told]) -> list[Route]:
     if lost := [part for part in range(count) if part not in holders]:
         which = ", ".join(map(str, lost))
         raise StateLostError(
-            f"what rank {which} of {count} had for itself at commit {version.commits} is lost with "
-            "all its copies: more ranks were lost at once than copies=... provides for. The job "
-            "can go on from a commit on the disk, where one is there"
+            f"The per-rank state of rank {which} of {count} (commit {version.commits}) is lost: "
+            "every rank with a copy failed. Raise copies=..., or resume from a commit on disk"
         )
     routes = []
     for part in range(count):

@@ -111,8 +111,8 @@ class SampleLedger:
         except OSError as error:
             if not self._has_warned:
                 warnings.warn(
-                    f"the audit file {self.audit} cannot be written: {error.strerror}. The "
-                    "training continues, and each commit tries again",
+                    f"cannot write the audit file {self.audit}: {error.strerror}. Training "
+                    "continues, and each commit tries again",
                     RuntimeWarning,
                     stacklevel=4,  # of who calls commit()
                 )
@@ -194,7 +194,7 @@ def read_audit(path: str | Path) -> dict[int, list[int]]:
         except ValueError:  # of a process that was killed while it wrote
             continue
         if not (isinstance(row, dict) and {"commit", "epochs"} <= row.keys()):
-            raise UsageError(f"{path} is no audit file of an ElasticSampler: {line[:80]}")
+            raise UsageError(f"{path} is not an audit file of an ElasticSampler: {line[:80]}")
         rows = {commit: told for commit, told in rows.items() if commit < row["commit"]}
         rows[row["commit"]] = row["epochs"]
     found: dict[int, list[int]] = {}

@@ -182,7 +182,7 @@ class State:
                 other things.
         """
         if Path(from_disk).is_file():
-            raise UsageError(f"{from_disk} is a file: give the folder of the commits")
+            raise UsageError(f"{from_disk} is a file: pass the folder of the commits")
         found = newest_commit(Path(from_disk))
         if found is None:
             return False
@@ -222,7 +222,7 @@ class State:
         Raises UsageError for a State with PerRank values, which would not be those of a commit.
         """
         if self._parts is not None:
-            raise UsageError("a State with PerRank values looks for new hosts in commit() only")
+            raise UsageError("a State with PerRank values checks for new hosts only in commit()")
         self._interrupt_for_hosts()
 
     def _interrupt_for_hosts(self) -> None:
@@ -353,7 +353,7 @@ class ObjectState(State):
         except Exception as error:  # an object's own methods may raise anything
             what = objects.part_at_fault(self._content(name), name, error, copy.deepcopy, "copied")
             raise UsageError(
-                f"no commit can keep {name} of the elastic state: {what}. Leave it out and make it "
+                f"cannot commit {name} of the elastic state: {what}. Leave it out and create it "
                 "on each rank, or give its class a __deepcopy__"
             ) from error
 
@@ -369,7 +369,7 @@ def check_free(kind: type, names: Iterable[str]) -> None:
 
 
 def course_of(state: State) -> Course:
-    """How far the training of a State has come. Its attributes are the script's to name."""
+    """Return how far the training of a State has come. Its attributes are the script's to name."""
     course: Course = vars(state).setdefault("_course", Course())
     return course
 

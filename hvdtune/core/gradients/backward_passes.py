@@ -44,17 +44,17 @@ class BackwardPassCounter(Generic[P]):
         return next((p for count, p in counts if count > self.passes_per_step), None)
 
     def is_due(self, parameter: P) -> bool:
-        """Whether the gradient has been computed in all passes of this step."""
+        """Return whether the gradient has been computed in all passes of this step."""
         return self.passes.get(parameter, 0) >= self.passes_per_step
 
     def any_due(self) -> bool:
-        """Whether this is true of a parameter."""
+        """Return whether this is true of a parameter."""
         if self.passes_per_step == 1:
             return bool(self.passes)
         return any(map(self.is_due, self.passes))
 
     def all_due(self) -> bool:
-        """Whether this is true of every parameter that has a gradient in this step."""
+        """Return whether this is true of every parameter that has a gradient in this step."""
         return self.passes_per_step == 1 or all(map(self.is_due, self.passes))
 
     def end_step(self) -> None:

@@ -29,7 +29,7 @@ def check_groups(groups: Any, members: str) -> None:
         )
     grouped_ones = [] if is_number else list(itertools.chain.from_iterable(groups))
     if len(set(map(id, grouped_ones))) < len(grouped_ones):
-        raise UsageError(f"groups has one of the {members} twice")
+        raise UsageError(f"groups contains one of the {members} twice")
 
 
 def grouped(

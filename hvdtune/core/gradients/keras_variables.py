@@ -55,7 +55,7 @@ def variables_of(layers: Any) -> list[Any]:
     found: list[Any] = []
     for layer in rows:
         if not hasattr(layer, "trainable_weights"):
-            raise UsageError(f"local_layers has {layer!r:.80}, which is not a Keras layer")
+            raise UsageError(f"local_layers contains {layer!r:.80}, which is not a Keras layer")
         found += layer.trainable_weights
     return found
 

@@ -15,12 +15,11 @@ def check_names(named: Sequence[tuple[str, object]], expected: int) -> None:
     names = [name for name, _ in named]
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
     if twice:
-        raise UsageError(f"parameter names must be unique; these are not: {', '.join(twice)}")
+        raise UsageError(f"parameter names must be unique; used more than once: {', '.join(twice)}")
     if len(names) < expected:
         raise UsageError(
             f"named_parameters has {counted(len(names), 'name')} for "
-            f"{counted(expected, 'parameter')}; pass "
-            "model.named_parameters() of the whole model"
+            f"{counted(expected, 'parameter')}; pass model.named_parameters() of the whole model"
         )
 
 
@@ -42,7 +41,7 @@ def reduction_of_gradients(op: ReduceOp | int, predivide: float) -> Reduction:
             Average.
     """
     if op not in (ReduceOp.AVERAGE, ReduceOp.SUM, ReduceOp.ADASUM):
-        raise UsageError(f"gradients are combined by hvd.Average, Sum or Adasum, not by op={op!r}")
+        raise UsageError(f"op={op!r} cannot combine gradients; use hvd.Average, Sum or Adasum")
     if not predivide > 0:
         raise UsageError(f"gradient_predivide_factor must be above 0, not {predivide}")
     if predivide != 1.0 and op != ReduceOp.AVERAGE:

@@ -45,11 +45,11 @@ class SparsityTable(Generic[P]):
             abandon([self._asked[0]])
 
     def is_known(self, parameter: P) -> bool:
-        """Whether its layout has been settled, so that its gradient may travel."""
+        """Return whether its layout has been settled, so that its gradient may travel."""
         return not self._unknown or self._layouts[parameter] != UNKNOWN
 
     def is_unused(self, parameter: P) -> bool:
-        """Whether no rank has had a gradient of it yet, as of the last question."""
+        """Return whether no rank has had a gradient of it yet, as of the last question."""
         return parameter in self._unused
 
     def add(self, gradients: Iterable[Gradient[P]]) -> None:

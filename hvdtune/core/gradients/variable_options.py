@@ -41,7 +41,7 @@ class GradientOptions:
         id_of(self.process_set)
 
     def travels(self) -> bool:
-        """Whether there is another rank to combine with, or may be one before the graph ends that
+        """Return whether another rank takes part, or may do so before the end of the graph that
         is traced: it outlives the generations of an elastic job."""
         is_elastic = PROCESS.worker is not None
         return self.process_set.included() and (is_elastic or self.process_set.size() > 1)

@@ -76,7 +76,7 @@ def abi_of(library: Path) -> str:
 
 
 def is_of_flavour(abi: str, flavour: str) -> bool:
-    """Whether programs of a launcher's flavour ("openmpi", "mpich", "" for any) use this ABI."""
+    """Return whether programs of a launcher's flavour ("openmpi", "mpich", or "") use this ABI."""
     is_openmpi = abi.startswith("libmpi.so") and int(abi.rpartition(".")[2]) >= 20
     return not flavour or abi.startswith("libmpi_abi") or is_openmpi == (flavour == "openmpi")
 
@@ -119,7 +119,7 @@ def _lib_folders(prefix: Path) -> Iterable[Path]:
 
 
 def plugin_path(abi: str, version: MpiVersion) -> Path:
-    """Where `hvdtune build mpi` puts the plugin for this MPI."""
+    """Return where `hvdtune build mpi` puts the plugin for this MPI."""
     name = f"{version.flavour}-{version.number}" if version.number else version.flavour
     return cache_folder() / f"mpi-{PLUGIN_VERSION}" / abi / f"{name}.so"
 

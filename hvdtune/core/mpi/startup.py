@@ -45,7 +45,7 @@ def is_wanted(config: Config, comm: object) -> bool:
             )
         if config.mpi.controller == "mpi" or config.mpi.cpu_operations == "mpi":
             raise UsageError(
-                "MPI was asked for (HVDTUNE_CONTROLLER or HVDTUNE_CPU_OPERATIONS), but this job "
+                "HVDTUNE_CONTROLLER or HVDTUNE_CPU_OPERATIONS requires MPI, but this job "
                 "was started by `hvdtune run`: start it with mpirun"
             )
         return False
@@ -82,7 +82,7 @@ def join(config: Config, comm: object, start: Callable[[Config, Any], T]) -> tup
         _require_company(config.mpi.launcher, library.world_place()[1])
     if config.mpi.cpu_operations == "mpi" and (level := library.threads()) != MULTIPLE:
         raise UsageError(
-            "HVDTUNE_CPU_OPERATIONS=mpi calls MPI from a thread of its own and needs "
+            "HVDTUNE_CPU_OPERATIONS=mpi calls MPI from a separate thread and needs "
             f"MPI_THREAD_MULTIPLE; MPI was initialised with MPI_THREAD_{THREAD_LEVELS[level]}"
         )
     timeout_s = config.timeouts.start_s
@@ -172,12 +172,13 @@ def _checked(ranks: Sequence[Any], own_rank: int, size: int) -> list[int]:
     for rank in listed:
         if not 0 <= rank < size:
             raise UsageError(
-                f"hvd.init(comm={listed}): mpirun started {counted(size, 'process')}, no {rank}"
+                f"hvd.init(comm={listed}): mpirun started {counted(size, 'process')}, so rank "
+                f"{rank} does not exist"
             )
     if own_rank not in listed:
         raise UsageError(
-            f"hvd.init(comm={listed}): this process is rank {own_rank} and not listed; only the "
-            "listed ones may call it"
+            f"hvd.init(comm={listed}): this process is rank {own_rank} and is not listed; only "
+            "listed ranks may call it"
         )
     return listed
 

@@ -12,7 +12,7 @@ from hvdtune.errors import UsageError
 
 
 def usable_processors() -> int:
-    """How many threads of this process can run at a time.
+    """Return how many threads of this process can run at a time.
 
     The processors on which it may run, or fewer where a CPU quota of its control groups, as
     containers have, grants less: a quota of 1.5 processors counts as 2.
@@ -61,7 +61,9 @@ def require_usable(core: int, source: str) -> None:
     usable = os.sched_getaffinity(0)
     if core not in usable:
         names = ", ".join(map(str, sorted(usable)))
-        raise UsageError(f"{source}: core {core} is not one that this process may use: {names}")
+        raise UsageError(
+            f"{source}: core {core} is not available to this process, which may use {names}"
+        )
 
 
 def where_it_runs(core: int) -> str:

@@ -1,4 +1,4 @@
-"""What this installation of hvdtune was built with, by Horovod's names.
+"""Build options of this installation, by Horovod's names.
 
 Scripts ask these functions which transports and controllers they may rely on. hvdtune's own
 transports (TCP and shared memory) do what Gloo does in Horovod: they need no other library and are
@@ -13,19 +13,19 @@ from hvdtune.errors import UsageError
 
 
 def mpi_built() -> bool:
-    """Whether there is an MPI plugin, so that a job can be started by mpirun."""
+    """Return whether there is an MPI plugin, so that a job can be started by mpirun."""
     from hvdtune.core.mpi.mpi_library import built_plugins
 
     return bool(built_plugins())
 
 
 def mpi_enabled() -> bool:
-    """Whether MPI has formed this job; False before `init`."""
+    """Return whether MPI has formed this job; False before `init`."""
     return runtime.is_initialized() and runtime.formed_by_mpi()
 
 
 def mpi_threads_supported() -> bool:
-    """Whether MPI may be called from several threads, for example by mpi4py and hvdtune.
+    """Return whether MPI may be called from several threads, for example by mpi4py and hvdtune.
 
     Raises:
         UsageError: MPI has not formed this job.
@@ -43,7 +43,7 @@ def gloo_built() -> bool:
 
 
 def gloo_enabled() -> bool:
-    """Whether hvdtune's own transports have formed this job, not MPI; False before `init`."""
+    """Return whether hvdtune's own transports, not MPI, formed this job; False before `init`."""
     return runtime.is_initialized() and not runtime.formed_by_mpi()
 
 

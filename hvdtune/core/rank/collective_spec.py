@@ -181,8 +181,11 @@ def form_of(
 def _documented(name: str, stem: str, suffix: str) -> str:
     waiting = f"{stem}{name}{suffix.removeprefix('_async')}"
     if suffix.startswith("_async"):
-        return f"Starts what {waiting} does; returns a handle for `poll` and `synchronize`."
+        return f"Start `{waiting}` and return a handle for `poll` and `synchronize`."
     if suffix:
         what = "the tensors themselves" if stem else "the tensor itself"
-        return f"Does what {stem}{name} does, into {what}, which must be contiguous."
-    return f"Does what {name} does for several tensors, in one operation; returns a list."
+        return (
+            f"Perform `{stem}{name}` in place: the result replaces {what}, which must be "
+            "contiguous."
+        )
+    return f"Perform `{name}` for several tensors in one operation and return a list."

@@ -107,7 +107,7 @@ def chosen_op(op: ReduceOp | int | None, average: bool | None, *, stacklevel: in
     """
     if average is not None:
         if op is not None:
-            raise UsageError("give either average= or op=, not both: op= supersedes average=")
+            raise UsageError("pass either average= or op=, not both; op= replaces average=")
         warnings.warn(
             "average= has been replaced by op=: use op=hvd.Average or op=hvd.Sum",
             DeprecationWarning,
@@ -181,8 +181,8 @@ def gpu_of(buffers: Sequence[Buffer]) -> OnGpu | None:
     places = {buffer.gpu for buffer in buffers}
     if len(places) > 1:
         raise UsageError(
-            "the tensors of one operation must all be in the host's memory, or all on one GPU and "
-            "made on one stream"
+            "all tensors of one operation must be in host memory, or on one GPU and made on one "
+            "stream"
         )
     return next(iter(places), None)
 

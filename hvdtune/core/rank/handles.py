@@ -107,7 +107,7 @@ class Numbered:
 
 
 class Repeated:
-    """As `Numbered`, for operations that are called one after another and all have this name."""
+    """Like `Numbered`, for operations that are called one after another and all have this name."""
 
     _refusals: ClassVar[dict[tuple[int, int, str], int]] = {}  # by generation and process set
 
@@ -131,7 +131,7 @@ class Repeated:
 
 
 def _is_mistake(error: BaseException | None) -> bool:
-    """Whether the caller's arguments were refused, so that nothing was submitted."""
+    """Return whether the caller's arguments were refused, so that nothing was submitted."""
     is_of_core = isinstance(error, CollectiveError)
     return isinstance(error, (UsageError, TypeError, ValueError)) and not is_of_core
 
@@ -213,7 +213,7 @@ def start(
 
 
 def poll(handle: int) -> bool:
-    """Whether `synchronize(handle)` would return, or raise, at once."""
+    """Return whether `synchronize(handle)` would return, or raise, at once."""
     return _find(handle).batch.has_ended()
 
 
@@ -243,7 +243,7 @@ def synchronize(handle: int) -> Any:
 
 
 def complete(handle: int) -> Any:
-    """As `synchronize`, for a function that does not return the handle to its caller.
+    """Like `synchronize`, for a function that does not return the handle to its caller.
 
     If a signal handler raises meanwhile, the operation is abandoned. Its name stays in use, and its
     tensors may be written, until the other ranks have submitted theirs.

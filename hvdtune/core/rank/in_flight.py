@@ -50,11 +50,11 @@ class InFlight:
 
     @property
     def is_submitted(self) -> bool:
-        """Whether the core has, or had, the operations."""
+        """Return whether the core has, or had, the operations."""
         return bool(self.handles)
 
     def is_of(self, native: _native.Runtime) -> bool:
-        """Whether the operations were submitted to this runtime."""
+        """Return whether the operations were submitted to this runtime."""
         return self._native is native
 
     def settle(self) -> None:
@@ -150,12 +150,12 @@ class Batch(InFlight):
         self.requests += [request]
 
     def takes(self, gpu: OnGpu | None) -> bool:
-        """Whether an operation on this GPU can be added: a batch has at most one GPU."""
+        """Return whether an operation on this GPU can be added: a batch has at most one GPU."""
         return gpu is None or self._gpu in (None, gpu)
 
     @property
     def is_submitted(self) -> bool:
-        """Whether the core has the operations, or will have them when their values arrive."""
+        """Return whether the core has the operations, or gets them when their values arrive."""
         return bool(self.handles) or self._late is not None
 
     def submit(self, native: _native.Runtime) -> None:
@@ -193,7 +193,7 @@ class Batch(InFlight):
         self._submit(native, self.requests, self.inputs, self.outputs, **where)
 
     def has_ended(self) -> bool:
-        """Whether `finish` would return, or raise, at once."""
+        """Return whether `finish` would return, or raise, at once."""
         if self._late is not None and not self._late.done():
             return False
         native = self._native
@@ -201,7 +201,7 @@ class Batch(InFlight):
 
     @property
     def has_failed(self) -> bool:
-        """Whether `finish` will raise the failure that `settle` found."""
+        """Return whether `finish` will raise the failure that `settle` found."""
         return self._failure is not None
 
     def finish(self) -> None:
@@ -266,13 +266,13 @@ class Batch(InFlight):
         super().leave_to_parent(refuse)
 
     def was_refused(self, error: BaseException) -> bool:
-        """Whether this error, raised by `ready`, kept the operations from being submitted."""
+        """Return whether this error, raised by `ready`, prevented the submission."""
         late = self._late
         return late is not None and late.done() and late.exception() is error
 
     @property
     def is_over(self) -> bool:
-        """Whether the core has returned the memory, so that nothing is left to wait for."""
+        """Return whether the core has returned the memory, so that nothing is left to wait for."""
         return not any(self.handles) and (self._late is None or self._late.done())
 
     def _forget(self) -> None:

@@ -39,7 +39,8 @@ def check(process_sets: Sequence[ProcessSet], size: int) -> None:
                 job = f"a job of {counted(size, 'rank')}"
                 raise UsageError(f"{_WHAT}: rank {rank} of {ranks} does not exist in {job}")
         if ranks in seen:
-            why = "are all ranks: use hvd.global_process_set" if ranks == seen[0] else "come twice"
+            is_global = ranks == seen[0]
+            why = "are all ranks: use hvd.global_process_set" if is_global else "appear twice"
             raise UsageError(f"{_WHAT}: the ranks {ranks} {why}")
         seen.append(ranks)
 
@@ -55,11 +56,12 @@ def register(process_sets: Sequence[ProcessSet]) -> None:
     """
     by_rank = _gathered(_GivenSets.of(process_sets))
     check(process_sets, len(by_rank))
-    own = by_rank[PROCESS.told("rank")]
+    own_rank = PROCESS.told("rank")
+    own = by_rank[own_rank]
     for rank, other in enumerate(by_rank):
         if other.lists() != own.lists():
             raise MismatchError(
-                f"{_WHAT} differs between ranks: {own.lists()} on rank {PROCESS.told('rank')}, "
+                f"{_WHAT} differs between ranks: {own.lists()} on rank {own_rank}, "
                 f"{other.lists()} on rank {rank}. Pass the same sets in the same order on every "
                 "rank",
                 rank,
@@ -128,8 +130,8 @@ def _groups(by_rank: Sequence[_GivenSets]) -> list[list[tuple[int, ...]]]:
             if is_comm and len(place) < len(by_rank):
                 raise UsageError(
                     f"{_WHAT}: MPI did not start the {len(by_rank)} ranks of this job, so a "
-                    "communicator cannot have several of them. Start them with mpirun, or make "
-                    "process sets of ranks."
+                    "communicator cannot contain several of them. Start them with mpirun, or "
+                    "make process sets of ranks."
                 )
             outside = [each for each in ranks if is_comm and each not in place]
             if outside:
@@ -145,8 +147,8 @@ def _groups(by_rank: Sequence[_GivenSets]) -> list[list[tuple[int, ...]]]:
                 if groups[other][position] != members:
                     raise MismatchError(
                         f"{_WHAT} differs between ranks: the communicator of rank {rank} has the "
-                        f"ranks {[*members]}, that of rank {other} {[*groups[other][position]]}; "
-                        "ranks of one communicator give it at the same position",
+                        f"ranks {[*members]}, that of rank {other} {[*groups[other][position]]}. "
+                        "Ranks of one communicator must pass it at the same position",
                         other,
                     )
     return groups

@@ -135,7 +135,7 @@ class Process:
         return self.place[name]
 
     def has_gpu_operations(self) -> bool:
-        """Whether the core carries tensors on a GPU.
+        """Return whether the core carries tensors on a GPU.
 
         REQUIRES: there is such a tensor. So the script has chosen its GPUs, and looking for them
         does not come too early.
@@ -307,8 +307,8 @@ def _compare_local_rank(place: LauncherPlace, local_rank: int) -> None:
     if place.local_rank not in (None, local_rank):
         warnings.warn(
             f"{place.title} reports local rank {place.local_rank} for this process, but it is "
-            f"number {local_rank} of the ranks on this host, as hvd.local_rank() returns. A script "
-            "that reads both may choose two devices",
+            f"number {local_rank} of the ranks on this host, as hvd.local_rank() returns. A "
+            "script that uses both numbers may select two different devices",
             stacklevel=4,  # of who calls init
         )
 

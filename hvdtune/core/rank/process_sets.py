@@ -53,7 +53,7 @@ class ProcessSet:
         return self._number if self._generation == PROCESS.generation else None
 
     def size(self) -> int:
-        """How many ranks it has.
+        """Return the number of its ranks.
 
         Raises:
             UsageError: it is not registered.
@@ -72,7 +72,7 @@ class ProcessSet:
         return members.index(rank)
 
     def included(self) -> bool:
-        """Whether this process belongs to it. Raises UsageError when it is not registered."""
+        """Return whether this process is a member. Raises UsageError if it is not registered."""
         return PROCESS.told("rank") in self._members()
 
     def _members(self) -> Sequence[int]:
@@ -128,7 +128,7 @@ def _sorted_ranks(given: object) -> list[int]:
     if not ranks:
         raise UsageError("a process set needs at least one rank")
     if len(set(ranks)) < len(ranks):
-        raise UsageError(f"a process set has each rank once, not {ranks}")
+        raise UsageError(f"a process set must contain each rank once, not {ranks}")
     return ranks
 
 
@@ -157,7 +157,9 @@ def id_of(process_set: ProcessSet) -> int:
         raise UsageError(f"process_set= takes an hvd.ProcessSet, not {process_set!r}")
     number = process_set.process_set_id
     if number is None:
-        raise UsageError(f"{process_set} is not registered; use hvd.add_process_set() on all ranks")
+        raise UsageError(
+            f"{process_set} is not registered; call hvd.add_process_set() on all ranks"
+        )
     return number
 
 
@@ -188,8 +190,8 @@ def add_process_set(process_set: ProcessSet | Sequence[int]) -> ProcessSet:
         raise UsageError(f"{wanted} is registered already")
     if wanted.mpi_comm is not None:
         raise UnsupportedError(
-            f"hvd.add_process_set({wanted}): give the process set to hvd.init(process_sets=[...]), "
-            "or make it of ranks, which are the same on all ranks"
+            f"hvd.add_process_set({wanted}): pass the process set to "
+            "hvd.init(process_sets=[...]), or create it from rank numbers, the same on all ranks"
         )
     for number, members in PROCESS.native().process_sets().items():
         if list(members) == ranks:

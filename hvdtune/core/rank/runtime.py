@@ -81,7 +81,7 @@ def on_shutdown(callback: Callable[[], None]) -> None:
 
 
 def is_recorded() -> bool:
-    """Whether this job's timeline was asked for from outside, as `hvdtune run` does."""
+    """Return whether this job's timeline was asked for from outside, as `hvdtune run` does."""
     return bool(PROCESS.told("recorded"))
 
 
@@ -91,12 +91,12 @@ def horovod_timeline() -> tuple[str, bool]:
 
 
 def is_initialized() -> bool:
-    """Whether `init` has been called and `shutdown` has not."""
+    """Return whether `init` has been called and `shutdown` has not."""
     return PROCESS.runtime is not None
 
 
 def generation() -> int:
-    """How often `init` has made a runtime in this process."""
+    """Return how many times `init` created a runtime in this process."""
     return PROCESS.generation
 
 
@@ -120,7 +120,7 @@ def rank() -> int:
 
 
 def size() -> int:
-    """How many ranks the job has."""
+    """Return the number of ranks of the job."""
     return int(PROCESS.told("size"))
 
 
@@ -130,7 +130,7 @@ def local_rank() -> int:
 
 
 def local_size() -> int:
-    """How many ranks this host has."""
+    """Return the number of ranks on this host."""
     return int(PROCESS.told("local_size"))
 
 
@@ -140,17 +140,17 @@ def cross_rank() -> int:
 
 
 def cross_size() -> int:
-    """How many hosts have a rank with this local_rank."""
+    """Return the number of hosts that have a rank with this local_rank."""
     return int(PROCESS.told("cross_size"))
 
 
 def is_homogeneous() -> bool:
-    """Whether every host has the same number of ranks."""
+    """Return whether every host has the same number of ranks."""
     return len({len(host) for host in PROCESS.told("hosts")}) == 1
 
 
 def formed_by_mpi() -> bool:
-    """Whether this job was formed by MPI, not by hvdtune's launcher."""
+    """Return whether this job was formed by MPI, not by hvdtune's launcher."""
     return bool(PROCESS.told("mpi"))
 
 

@@ -60,10 +60,10 @@ def knob(name: str, values: Sequence[Choice], *, changes_results: bool = False) 
     if found is None:
         found = PROCESS.script_knobs[name] = _declared(native, name, values, changes_results)
     elif found.values != tuple(values):
-        raise UsageError(f"knob {name} was declared with other values before in this script")
+        raise UsageError(f"knob {name} was already declared with other values in this script")
     elif found.changes_results != changes_results:
         before = f"changes_results={found.changes_results}"
-        raise UsageError(f"knob {name} was declared with {before} before in this script")
+        raise UsageError(f"knob {name} was already declared with {before} in this script")
     version = native.script_version()
     if version != found.version:
         found.value = _value_in_force(native, name, found.values)
@@ -72,7 +72,7 @@ def knob(name: str, values: Sequence[Choice], *, changes_results: bool = False) 
 
 
 def variant(name: str, *, changes_results: bool = False) -> bool:
-    """Whether this step is to use the variant of the code that has this name; False by default.
+    """Return whether this step uses the code variant of this name; False by default.
 
     A `knob` with the values False and True; `hvdtune compare train.py --variant NAME` measures
     which of the two is faster.
@@ -113,9 +113,9 @@ def _check_alike(line: str) -> None:
         if other != lines[0]:
             first, differing = json.loads(lines[0]), json.loads(other)
             raise MismatchError(
-                "the ranks declare different knobs: "
-                f"rank 0 declares {_shown(first)}, rank {rank} {_shown(differing)}. Declare the "
-                "same knobs with the same values, in the same order, on every rank",
+                f"the ranks declare different knobs: rank 0 declares {_shown(first)}, rank {rank} "
+                f"{_shown(differing)}. Declare the same knobs with the same values, in the same "
+                "order, on every rank",
                 rank,
             )
 

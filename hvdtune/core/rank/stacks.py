@@ -51,7 +51,7 @@ def open_stack_source() -> StackSource | None:
 
 
 def _has_handler(number: int) -> bool:
-    """Whether the signal is caught or ignored; Python itself knows only of its own handlers."""
+    """Return whether the signal is caught or ignored; Python reports only its own handlers."""
     caught_or_ignored = 0
     for line in Path("/proc/self/status").read_text().splitlines():
         name, _, value = line.partition(":")

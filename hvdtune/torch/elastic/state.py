@@ -1,4 +1,4 @@
-"""What is kept of a training with PyTorch: models, optimizers, samplers and plain objects."""
+"""The state of a training with PyTorch: models, optimizers, samplers and plain objects."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class StateHandler:
         """Fits the value to a new generation."""
 
     def snapshot(self) -> Any:
-        """What was saved last, for a file."""
+        """Return the last saved state, for a file."""
         raise UsageError(
             f"{type(self).__name__} has no snapshot(), which commit(to_disk=...) needs"
         )
@@ -97,8 +97,8 @@ class OptimizerStateHandler(_StateDictHandler):
     def __init__(self, value: Any) -> None:
         if isinstance(value, torch.optim.LBFGS):
             raise UsageError(
-                "a TorchState cannot have torch.optim.LBFGS, whose state is not per parameter and "
-                "so cannot be sent to other ranks: train with another optimizer"
+                "a TorchState does not support torch.optim.LBFGS: its state is not per "
+                "parameter, so it cannot be sent to other ranks. Use another optimizer"
             )
         super().__init__(value)
 
@@ -127,7 +127,7 @@ _registry: Registry = [
 
 
 def get_handler_registry() -> Registry:
-    """Which StateHandler a TorchState takes for a value, by the value's type; the first counts."""
+    """Return the StateHandler of a TorchState for a value, by its type; the first match counts."""
     return _registry
 
 

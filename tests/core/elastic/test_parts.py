@@ -55,7 +55,7 @@ def test_a_part_that_is_there_is_not_sent():
 
 
 def test_a_part_that_nobody_holds_is_lost_with_a_sentence():
-    with pytest.raises(StateLostError, match="what rank 2 of 3 had for itself at commit 7 is lost"):
+    with pytest.raises(StateLostError, match=r"per-rank state of rank 2 of 3 \(commit 7\) is lost"):
         routes({0, 1}, {1})
 
 
@@ -87,7 +87,7 @@ def test_a_rank_without_parts_knows_that_there_are_some():
 def test_a_state_with_values_per_rank_looks_for_hosts_in_a_commit_only():
     state = ObjectState(lambda value: value, lambda: 0, own=PerRank([1], sum))
     assert state.own == [1]
-    with pytest.raises(UsageError, match="looks for new hosts in commit"):
+    with pytest.raises(UsageError, match="checks for new hosts only in commit"):
         state.check_host_updates()
 
 

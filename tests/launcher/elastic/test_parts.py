@@ -40,7 +40,7 @@ def test_what_a_killed_rank_had_for_itself_is_on_another(tmp_path, hosts):
 def test_without_copies_it_is_lost_with_a_sentence(tmp_path):
     options = "-np 3 --min-np 1 -H localhost:3"
     done = train(tmp_path, options, 24, 1, "own", "no-copies", "1:3:kill", codes=(1, 137))
-    assert "what rank 1 of 3 had for itself at commit 2 is lost" in done.stderr
+    assert "The per-rank state of rank 1 of 3 (commit 2) is lost" in done.stderr
 
 
 def test_a_thousand_commits_take_no_more_memory_than_a_hundred(tmp_path):

@@ -48,14 +48,16 @@ def test_a_commit_that_is_noted_again_takes_back_what_came_after(tmp_path):
 def test_another_file_is_no_audit(tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text('{"loss": 3}')
-    with pytest.raises(UsageError, match="no audit file of an ElasticSampler"):
+    with pytest.raises(UsageError, match="not an audit file of an ElasticSampler"):
         read_audit(path)
 
 
 def audit_late(path):
     ledger = SampleLedger(range(4), shuffle=False, audit=path)
     ledger.record_batch(0, 2)
-    with pytest.warns(RuntimeWarning, match=r"audit\.jsonl cannot be written") as warned:
+    with pytest.warns(
+        RuntimeWarning, match=r"cannot write the audit file .*audit\.jsonl"
+    ) as warned:
         ledger.note_commit(1)
         ledger.note_commit(2)
     path.parent.mkdir()
