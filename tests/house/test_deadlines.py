@@ -41,7 +41,7 @@ def test_the_defaults_are_those_of_the_configuration_and_of_the_core(name, value
         ),
         pytest.param(
             supervisor._FROZEN_S,
-            "| it goes on, or ends; then another one is started | {:g} s |",
+            "| it continues, or ends; then another one is started | {:g} s |",
             id="a launcher waits for a tuner",
         ),
         pytest.param(frames.BEAT_S, "a word every {:g} s", id="a launcher's word to other hosts"),
@@ -57,7 +57,7 @@ def test_the_fixed_times_are_those_of_the_scripts(seconds, said):
     ("source", "constant", "said"),
     [
         ("transport/mesh.cc", "kReasonTime = std::chrono::seconds(2)", "the server's reason"),
-        ("transport/handshake.cc", "kHandshakeNs = 5'000'000'000", "it is closed, others go on"),
+        ("transport/handshake.cc", "kHandshakeNs = 5'000'000'000", "it is closed, others continue"),
         ("transport/exchange.cc", "kCheckMs = 100", "looked at every 100 ms"),
         ("transport/shm/arena.cc", "kSliceNs = 20'000'000", "is seen within 20 ms"),
         (
