@@ -126,9 +126,9 @@ class StudyFrames:
         by_chance = measured * _ABOVE_BY_CHANCE
         return (
             f"{_these(len(above), which)} above zero by more than two standard errors and "
-            f"{'was' if len(above) == 1 else 'were'} not verified. That alone is no proof: of "
-            f"{counted(measured, 'trial')} about {by_chance:.1f} would by chance, so the tuner "
-            "weighs each with the trials of similar settings before it verifies one."
+            f"{'was' if len(above) == 1 else 'were'} not verified. This is not proof: by chance, "
+            f"it happens in about {by_chance:.1f} of {counted(measured, 'trial')}. The tuner "
+            "therefore combines each with the trials of similar settings before it verifies one."
         )
 
     @property

@@ -45,8 +45,8 @@ _KEYS = (
 _MEANINGS = (
     (
         "busy",
-        "the script does not wait for operations: it computes, is off the processor, or does what "
-        "a span of its own names",
+        "the script does not wait for operations: it computes, is off the processor, or runs "
+        "the work of a named span",
     ),
     ("wait", "the script waits for operations"),
     ("negotiate", "a tensor is announced and has no response yet"),
@@ -55,7 +55,7 @@ _MEANINGS = (
     ("communicate", "a bucket is under way"),
     ("unpack", "results are copied out of a bucket"),
     ("others", "threads and streams as another program recorded them; equal names, equal colours"),
-    ("counters", "numbers of another program, from 0 up; pale where one changes within a pixel"),
+    ("counters", "counters of another program, from 0 up; pale if a value changes within a pixel"),
     ("critical path", "a pink line, in each step along the rank that the others wait for"),
     ("arrows", "flows of the trace, such as from a launch to its kernel, if few are visible"),
     ("settings", "the setting in use, where it changed; equal settings have equal colours"),

@@ -128,7 +128,7 @@ def test_trials_above_zero_that_were_not_verified_are_explained(tmp_path):
     write_study(tmp_path)
     study = open_study(tmp_path)
     assert study.unproved.startswith("Trial 0 lies above zero by more than two standard errors")
-    assert "of 2 trials about 0.0 would by chance" in study.unproved
+    assert "by chance, it happens in about 0.0 of 2 trials" in study.unproved
     verified = replace(study, verification=study.verification.assign(trial=0))
     assert verified.unproved == ""
 

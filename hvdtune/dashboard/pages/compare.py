@@ -235,8 +235,8 @@ def _timelines(runs: Runs, numbers: tuple[int, int], place: PageAddress) -> Comp
     return section(
         "Timelines",
         html.P(
-            "Each is aligned at the start of a step, at first a typical one, or without one at the "
-            "start of its trace; the rulers count from there.",
+            "Both are aligned at the start of a step, initially a typical one, or of the trace "
+            "if it has no steps. The rulers start there.",
             className="hint",
         ),
         html.Div(

@@ -118,8 +118,8 @@ def _attached() -> list[Component]:
                 "Busy time",
                 defined(
                     "busy-time",
-                    "Ranks meet in each step, so their step times are alike. The one that is busy "
-                    "longest is the one that the others wait for.",
+                    "Ranks synchronize in each step, so their step times are similar. The "
+                    "others wait for the rank that is busy longest.",
                 ),
                 drawn(
                     dcc.Graph(id="live-busy", config=GRAPH, style={"height": "300px"}),
@@ -191,8 +191,7 @@ def _told(now: Snapshot) -> str:
         return (
             f"{int(slowest.index.max()) + 1:,} steps, {slowest.median():,.2f} ms (median of the "
             f"slowest rank, last {len(slowest):,} steps), {counted(ranks, 'rank')}, {here} of "
-            f"them on this "
-            "host; the findings are about those."
+            "them on this host; the findings are about those."
         )
     summary = run.summary
     if "step_ms_p50" not in summary:

@@ -32,7 +32,7 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
         return [
             html.H1(TITLE),
             nothing(
-                "The ranks of this job did not change, or nothing is recorded of it.",
+                "The ranks of this job did not change, or no change was recorded.",
                 "Run an elastic job with -o FOLDER, then open the folder: "
                 "hvdtune run --min-np 2 -o FOLDER train.py",
             ),
@@ -52,7 +52,7 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
         )
     )
     if rows.empty:
-        return [*parts, note("Ranks have neither come nor gone.")]
+        return [*parts, note("No rank has joined or left.")]
     return [
         *parts,
         section(

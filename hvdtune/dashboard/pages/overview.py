@@ -114,9 +114,8 @@ def _gpus(run: RunView) -> Component:
         "GPUs",
         note(gpu.sentence(found)),
         html.P(
-            "Shares are of the time of the steps that are looked at, or where none are marked of "
-            "all that was recorded. A GPU may do several things at once; what several streams do "
-            "counts once.",
+            "Shares refer to the selected steps, or to the whole recording if no steps are "
+            "marked. If several streams are active at the same time, that time counts once.",
             className="hint",
         ),
         grid("gpu-table", number_columns(found, _GPU_HEADERS), found),
@@ -289,8 +288,7 @@ def _step_cards(run: RunView) -> list[Component]:
     each, ranks = run.steps["step_ms"], run.steps["rank"].nunique()
     spread = (
         f"mean; 5 to 95 %: {each.quantile(0.05):,.2f} to {each.quantile(0.95):,.2f} ms, "
-        f"{counted(run.steps['step'].nunique(), 'step')} of "
-        f"{counted(ranks, 'rank')}"
+        f"{counted(run.steps['step'].nunique(), 'step')} of {counted(ranks, 'rank')}"
     )
     shown = ["lost-processor-time"]
     communicates = run.trace.events["kind"].isin(_COMMUNICATION).any()

@@ -71,9 +71,9 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
         section(
             "A query",
             html.P(
-                "Tables are slices (everything that a viewer would draw), events (what hvdtune "
-                "understands of it) and steps (a row for each rank and step, in ms). The dialect "
-                "is DuckDB's; a query can read nothing but this trace.",
+                "Tables: slices (everything that a viewer draws), events (those that hvdtune "
+                "recognizes) and steps (one row per rank and step, in ms). The dialect is "
+                "DuckDB's. A query can read only this trace.",
                 className="hint",
             ),
             *(
@@ -144,7 +144,7 @@ def _refusal(run: RunView) -> Component | None:
     if run.path is None:
         return nothing(
             "This run has no trace on the disk.",
-            "Ask its trace when it is there: hvdtune timeline query SQL TRACE",
+            "Query the trace after the job has written it: hvdtune timeline query SQL TRACE",
         )
     if run.trace.slice_count > MOST_SLICES:
         return nothing(

@@ -58,7 +58,7 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
             defined(
                 "waiting-for-ranks",
                 "The mean time per step that a rank waits for the rank that announces a tensor "
-                "last; a row adds up to what its rank waits for others.",
+                "last. The sum of a row is the time for which its rank waits for others.",
             ),
             _waits(run, place),
         ),

@@ -76,7 +76,7 @@ def late(table: pd.DataFrame) -> list[TraceFinding]:
                     kind="late-rank",
                     ranks=(rank,),
                     cost=NOT_PER_STEP,
-                    summary=f"rank {rank} comes last to the collectives of communicator {name}",
+                    summary=f"rank {rank} is last in the collectives of communicator {name}",
                     evidence=(
                         f"its kernels are the shortest in {share:.0f} % of {len(own):,} "
                         f"collectives recorded by {counted(values.shape[1], 'rank')}; a kernel "
