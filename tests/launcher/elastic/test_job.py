@@ -216,7 +216,7 @@ def test_a_host_that_cannot_reach_the_launcher_is_left_out():
         report = job.wait()
     assert report.returncode == 0
     (left_out,) = (sentence for sentence in said if "192.0.2.1" in sentence)
-    assert "is left out: 127.0.0.1 is this host's loopback" in left_out
+    assert "is not used: 127.0.0.1 is this host's loopback" in left_out
 
 
 @pytest.mark.parametrize("fault", ["kill", "stop"])

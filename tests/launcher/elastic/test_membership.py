@@ -165,7 +165,7 @@ def test_ranks_stay_while_discovery_lists_nothing_and_end_after_the_timeout() ->
         membership.note_ready(worker, Readiness(0, True, 4, must_sync=False), 131.0)
     *dismissed, finish = membership.decide(131.0)
     assert dismissed == [Dismiss(0), Dismiss(1)]
-    assert isinstance(finish, Finish) and "have not had 1 rank (--min-np)" in finish.why
+    assert isinstance(finish, Finish) and "did not provide 1 rank (--min-np)" in finish.why
 
 
 def test_a_rank_whose_host_is_gone_hands_the_state_over_to_those_of_new_hosts() -> None:
@@ -244,7 +244,7 @@ def test_the_reset_limit_ends_the_job() -> None:
     membership.note_exit(1, -9, 7.0)
     membership.note_ready(0, TRAINED, 8.0)
     (finish,) = membership.decide(8.0)
-    assert isinstance(finish, Finish) and "--reset-limit 1" in finish.why
+    assert isinstance(finish, Finish) and "--reset-limit (1)" in finish.why
 
 
 def test_a_generation_that_cannot_form_is_abandoned_and_another_one_formed() -> None:
@@ -361,7 +361,7 @@ def test_a_job_that_is_taken_over_goes_on_counting_from_what_was_known() -> None
     membership.note_formed(2, 1002.0)
     membership.note_ready(3, TRAINED, 1003.0)
     (finish,) = membership.decide(1003.0)
-    assert isinstance(finish, Finish) and "--reset-limit 2" in finish.why
+    assert isinstance(finish, Finish) and "--reset-limit (2)" in finish.why
 
 
 def test_a_failed_slot_that_is_taken_over_comes_back_with_its_host_or_its_cooldown() -> None:
