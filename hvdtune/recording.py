@@ -84,8 +84,8 @@ def start_timeline(file_path: str | os.PathLike[str], mark_cycles: bool = False)
         raise UsageError(f"start_timeline({str(file_path)!r}): this is a directory")
     if runtime.is_recorded():
         warnings.warn(
-            f"start_timeline({str(file_path)!r}) has no effect: this job's timeline is being "
-            "recorded already, as `hvdtune run` or HOROVOD_TIMELINE was told",
+            f"start_timeline({str(file_path)!r}) has no effect: `hvdtune run` or HOROVOD_TIMELINE "
+            "already records this job's timeline",
             stacklevel=2,
         )
         return

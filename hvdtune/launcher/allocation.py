@@ -57,14 +57,14 @@ def _of_slurm(env: Mapping[str, str]) -> Allocation | None:
     if not names or not all(map(_NAME.fullmatch, names)):
         raise ValueError(f"SLURM_JOB_NODELIST={listed} is not a list of hosts as in n[1-3],m7")
     counts = env.get("SLURM_TASKS_PER_NODE", "")
-    # A shell that has come by another way than Slurm's has the list only.
+    # A shell that Slurm did not start has the list only.
     is_lone = len(names) == 1 and not counts
     slots = (1,) if is_lone else _expanded(env, "SLURM_TASKS_PER_NODE", repeated_counts)
     if len(slots) != len(names) or 0 in slots:
-        told = f"is {counts}" if counts else "is not set"
+        value = f"is {counts}" if counts else "is not set"
         raise ValueError(
             f"SLURM_JOB_NODELIST={listed} has {counted(len(names), 'host')}, but "
-            f"SLURM_TASKS_PER_NODE, which has the tasks of each, {told}"
+            f"SLURM_TASKS_PER_NODE, the number of tasks on each, {value}"
         )
     asked = env.get("SLURM_NTASKS", "")
     hosts = tuple(map(Host, names, slots))

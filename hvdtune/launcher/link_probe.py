@@ -30,7 +30,7 @@ def probe_link(plan: JobPlan, options: JobOptions) -> dict[str, float]:
         report = job.wait()
     answers = [line for line in job.tail(0) if line.startswith("{")]
     if report.returncode or not answers:
-        raise LaunchError(report.reason or "the probe said nothing")
+        raise LaunchError(report.reason or "the probe ended without a result")
     link: dict[str, float] = json.loads(answers[-1])
     return link
 

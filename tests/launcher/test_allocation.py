@@ -49,8 +49,8 @@ def test_a_file_of_hosts_has_a_line_for_each_task(tmp_path, name, text, hosts):
     [
         (
             {"SLURM_JOB_NODELIST": "n1,n2", "SLURM_TASKS_PER_NODE": "8"},
-            "SLURM_JOB_NODELIST=n1,n2 has 2 hosts, but SLURM_TASKS_PER_NODE, which has the tasks "
-            "of each, is 8",
+            "SLURM_JOB_NODELIST=n1,n2 has 2 hosts, but SLURM_TASKS_PER_NODE, the number of tasks "
+            "on each, is 8",
         ),
         ({"SLURM_JOB_NODELIST": "n[1-3]"}, "SLURM_TASKS_PER_NODE, .*, is not set"),
         (

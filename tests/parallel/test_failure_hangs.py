@@ -133,14 +133,7 @@ def test_a_deadlock_is_told_long_before_the_warning_time(body, tmp_path):
         while "no progress for " not in (page := log_of(0, tmp_path)):
             assert time.monotonic() < deadline and job.processes[0].is_alive()
             time.sleep(0.1)
-<<<<<<< ours
-    assert (
-        "and none is possible: every rank waits for an operation that another has not called"
-        in page
-    )
-=======
     assert "and none is possible: every rank waits for an operation that another has" in page
->>>>>>> theirs
     assert DEADLOCKS[body] in page
 
 
