@@ -26,7 +26,7 @@ def test_the_script_of_the_page_trains_on_two_ranks(python):
     ("body", "said"),
     [
         (PAGE.block("line") + PAGE.block("script"), "ranks: 1 loss is finite: True\n"),
-        (PAGE.block("function"), "[10.0, 10.0]\n"),
+        pytest.param(PAGE.block("function"), "[10.0, 10.0]\n", marks=pytest.mark.slow),
     ],
     ids=["line", "function"],
 )

@@ -29,6 +29,7 @@ def test_a_study_starts_a_rank_per_gpu(monkeypatch):
     assert found.notice == "starting 3 ranks on this host (3 GPUs); -np N starts N ranks"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(_CORES < 2, reason="a core alone has no threads to share it")
 def test_a_study_starts_a_rank_per_share_of_the_cores(monkeypatch, hvdtune, script, tmp_path):
     environ = {"OMP_NUM_THREADS": str(_CORES)}
@@ -47,7 +48,11 @@ def test_a_study_starts_a_rank_per_core(monkeypatch, hvdtune, script, tmp_path):
 
 @pytest.mark.parametrize(
     ("words", "ranks"),
-    [((), 1), (("-np", "1", *_STUDY), 1), (("--slots-per-host", "3", *_STUDY), 3)],
+    [
+        ((), 1),
+        (("-np", "1", *_STUDY), 1),
+        pytest.param(("--slots-per-host", "3", *_STUDY), 3, marks=pytest.mark.slow),
+    ],
 )
 def test_otherwise_the_number_is_the_users(monkeypatch, hvdtune, script, tmp_path, words, ranks):
     size, line = started(monkeypatch, hvdtune, script, tmp_path, {}, *words)

@@ -70,7 +70,7 @@ def test_a_script_against_itself_has_a_floor(hvdtune, script, tmp_path):
     [
         ("verify", "--b", "b.yaml"),
         pytest.param(("aa",), marks=pytest.mark.slow),  # as verify
-        ("run", "-np", "1", "--trials", "2"),
+        pytest.param(("run", "-np", "1", "--trials", "2"), marks=pytest.mark.slow),
     ],
 )
 def test_a_script_that_fails_keeps_its_own_code(hvdtune, script, tmp_path, words):
@@ -151,9 +151,10 @@ def test_the_help_leaves_out_what_only_a_search_has(call, command):
             [("--launch-time", "0.1s"), ("--metric-regex", "loss ([0-9.]+)")],
             marks=pytest.mark.slow,
         ),
-        (
+        pytest.param(
             ("--adapter", "command", "--vary", "PACE=fast"),
             [("--metric-regex", "([0-9.]+)"), ("--vary", "OTHER=x")],
+            marks=pytest.mark.slow,
         ),
     ],
 )

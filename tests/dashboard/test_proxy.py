@@ -86,7 +86,9 @@ def context(browser):
         yield context
 
 
-@pytest.mark.parametrize("path", WAYS)
+@pytest.mark.parametrize(
+    "path", [FIRST, *(pytest.param(path, marks=pytest.mark.slow) for path in list(WAYS)[1:])]
+)
 def test_every_page_works_under_the_prefix(hub, context, path):
     root = hub + path
     page = context.new_page()

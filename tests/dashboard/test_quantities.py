@@ -41,9 +41,12 @@ _JOBS = {
 }
 
 _ALL = [*_JOBS, "kineto", "horovod", "horovod with its cache", *gpu_recordings.ALL]
+# Others of their kind have all that these have.
+_SLOW = ("balanced", "torch.profiler", "horovod")
+_RUNS = [pytest.param(name, marks=pytest.mark.slow if name in _SLOW else ()) for name in _ALL]
 
 
-@pytest.fixture(scope="module", params=_ALL)
+@pytest.fixture(scope="module", params=_RUNS)
 def run(request, tmp_path_factory) -> RunView:
     if request.param == "kineto":
         return open_run(KINETO)

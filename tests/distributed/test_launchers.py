@@ -135,6 +135,7 @@ torch.kept = dist.all_reduce(torch.ones(1), async_op=True)
 """
 
 
+@pytest.mark.slow
 def test_a_script_may_end_with_an_operation_that_nobody_waits_for():
     words = [sys.executable, "-c", _ENDS_AT_ONCE]
     ended = subprocess.run(words, capture_output=True, text=True, timeout=200)

@@ -72,6 +72,7 @@ def test_a_training_goes_on_from_its_commit_on_the_disk(tmp_path):
     assert "The commit contains variables of the shapes" in refusal
 
 
+@pytest.mark.slow
 def test_every_rank_has_other_numbers_in_its_layers():
     first, second = run(generators, 2, 7)
     assert first != second

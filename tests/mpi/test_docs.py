@@ -5,12 +5,12 @@ import shlex
 import pytest
 
 from tests.kit.pages import Page
-from tests.mpi.conftest import OPENMPI_SLOW
 
 PAGE = Page("docs/mpi.md")
 
 
-@pytest.mark.parametrize("mpi", [OPENMPI_SLOW, "mpich"], indirect=True)
+@pytest.mark.slow
+@pytest.mark.parametrize("mpi", ["openmpi", "mpich"], indirect=True)
 def test_the_commands_of_the_document_work(mpi, tmp_path):
     script = tmp_path / "train.py"
     script.write_text(PAGE.block("script"))

@@ -26,7 +26,9 @@ def tmp_path() -> Iterator[Path]:
         yield Path(folder)
 
 
-@pytest.fixture(scope="session", params=["sqlite", "postgresql", "mysql"])
+@pytest.fixture(
+    scope="session", params=[pytest.param("sqlite", marks=pytest.mark.slow), "postgresql", "mysql"]
+)
 def server(request: pytest.FixtureRequest) -> Iterator[databases.Server | None]:
     """A database server of each kind, None for SQLite, which needs none."""
     if request.param == "sqlite":

@@ -15,7 +15,11 @@ LaunchGain = Callable[[Setting, Random], float]
     ("studies", "launch_gain", "false", "covered"),
     [
         pytest.param(60, no_launch_gain, 3, 54, id="alike"),
-        pytest.param(40, launch_noise, 2, 34, id="launches-with-levels-of-their-own"),
+        pytest.param(
+            *(40, launch_noise, 2, 34),
+            id="launches-with-levels-of-their-own",
+            marks=pytest.mark.slow,
+        ),
     ],
 )
 def test_no_difference_is_called_an_improvement_in_at_most_one_study_of_twenty(

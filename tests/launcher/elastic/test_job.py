@@ -81,6 +81,7 @@ def test_a_failed_slot_is_used_again_after_its_cooldown(tmp_path):
     assert "worker 1 (slot 1 of localhost) was killed by SIGKILL" in done.stderr
 
 
+@pytest.mark.slow
 def test_a_host_that_goes_as_planned_leaves_the_bits_of_one_that_fails(tmp_path):
     (tmp_path / "hosts.sh").write_text(
         "echo 127.0.0.1\nif [ -e gone ]; then touch seen; else echo 127.0.0.2:1; fi\n"

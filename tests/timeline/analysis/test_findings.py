@@ -264,7 +264,7 @@ def accused(trace: Trace) -> list[tuple[int, str]]:
     return [(row.ranks[0], row.confidence) for row in found if row.kind.startswith("slow-")]
 
 
-@pytest.mark.parametrize("ranks", [2, 4])
+@pytest.mark.parametrize("ranks", [2, pytest.param(4, marks=pytest.mark.slow)])
 def test_a_crowded_host_makes_no_rank_slow(ranks: int) -> None:
     assert [accused(on_a_crowded_host(seed, ranks, 0.0)) for seed in range(12)] == [[]] * 12
 

@@ -153,6 +153,7 @@ def mean_and_coverage(scripts: Sequence[Script], truth: float, path: Path) -> tu
     return sum(means) / len(means), covered / len(scripts)
 
 
+@pytest.mark.slow
 def test_disturbances_from_outside_favour_neither_side(tmp_path: Path) -> None:
     quiet = Script(bursts_per_s=0.15, step_noise=0.04, slow_noise=0.01)
     scripts = [dataclasses.replace(quiet, seed=seed) for seed in range(30)]

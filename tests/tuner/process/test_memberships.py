@@ -77,7 +77,7 @@ def test_ranks_that_form_while_a_new_tuner_starts_are_heard_of(tmp_path: Path) -
     assert len(bed.cluster.jobs) == 1
 
 
-@pytest.mark.parametrize("at_pairs", [2, 9])
+@pytest.mark.parametrize("at_pairs", [2, pytest.param(9, marks=pytest.mark.slow)])
 def test_other_ranks_are_measured_apart_and_the_verdict_says_for_whom_it_holds(
     tmp_path: Path, at_pairs: int
 ) -> None:
@@ -167,6 +167,7 @@ def test_a_membership_names_its_hosts() -> None:
     assert len(name) < 128 and name.startswith("host-0-8,host-1-8")
 
 
+@pytest.mark.slow
 def test_a_later_run_begins_with_what_an_earlier_one_has_ended_with_on_as_many_ranks(
     tmp_path: Path,
 ) -> None:

@@ -166,6 +166,7 @@ def test_a_killed_tuner_leaves_the_default_and_is_followed_by_another_on_the_sam
     assert len(bed.cluster.jobs) == len(set(launches))
 
 
+@pytest.mark.slow
 def test_a_tuner_that_is_killed_while_the_script_starts_is_followed_by_another_on_that_launch(
     tmp_path: Path,
 ) -> None:
@@ -178,6 +179,7 @@ def test_a_tuner_that_is_killed_while_the_script_starts_is_followed_by_another_o
     assert launches == set(range(len(bed.cluster.jobs)))
 
 
+@pytest.mark.slow
 def test_a_tuner_that_is_killed_while_it_watches_leaves_the_verdicts_setting(
     tmp_path: Path,
 ) -> None:

@@ -54,7 +54,10 @@ def raced(run_dir: Path) -> list[str]:
     return [key_of(pair.setting) for pair in pairs if pair.phase == "race" and not pair.set_aside]
 
 
-@pytest.mark.parametrize(("seed", "race_pairs"), [(0, 6), (1, 7), (2, 8), (3, 9)])
+@pytest.mark.parametrize(
+    ("seed", "race_pairs"),
+    [(0, 6), *(pytest.param(n, n + 6, marks=pytest.mark.slow) for n in (1, 2)), (3, 9)],
+)
 def test_a_race_goes_on_with_those_that_were_in_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int, race_pairs: int
 ) -> None:

@@ -46,7 +46,13 @@ def test_every_sampler_starts_with_the_default_and_goes_on(
     assert len({str(setting) for setting in drawn}) > 8
 
 
-@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if name in ("tpe", "noisy_gp") else pytest.mark.slow)
+        for name in NAMES
+    ],
+)
 def test_one_seed_draws_one_sequence(tmp_path: Path, name: SamplerName) -> None:
     for folder in ("a", "b"):
         (tmp_path / folder).mkdir()

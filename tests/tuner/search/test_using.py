@@ -82,7 +82,9 @@ def test_a_study_with_a_better_reference_is_in_order(tmp_path: Path) -> None:
     assert check(StudyPlace("study", folder=tmp_path), KNOBS) == []
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize(
+    "seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)]
+)
 def test_where_nothing_is_faster_trials_are_compared_with_the_default(
     tmp_path: Path, seed: int
 ) -> None:
@@ -123,7 +125,9 @@ class Killed(BaseException):
     """The tuner is no more."""
 
 
-@pytest.mark.parametrize("trial", [1, 3, 6])
+@pytest.mark.parametrize(
+    "trial", [pytest.param(1, marks=pytest.mark.slow), 3, pytest.param(6, marks=pytest.mark.slow)]
+)
 def test_a_tuner_killed_while_it_ends_a_trial_is_followed_by_one_that_goes_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trial: int
 ) -> None:
