@@ -109,7 +109,7 @@ def _native() -> Finding:
     untried = (
         ""
         if platform.machine() == "x86_64"
-        else "; it has run on x86-64, and elsewhere under an emulator only"
+        else "; tested on x86-64, but on other processors only under an emulator"
     )
     return Finding("machine", "native core", "ok", f"{spec.origin}{untried}")
 
@@ -144,9 +144,10 @@ def _launcher() -> list[Finding]:
             return [dataclasses.replace(refused[0], name=_STARTED_BY)]
         alone = "no launcher: hvd.init() starts a job of one rank"
         return [Finding("machine", _STARTED_BY, "ok", alone)]
-    detail = f"{place.title}: rank {place.rank} of {place.size or 'a number that MPI provides'}"
+    count = f"of {place.size}" if place.size else "(MPI provides the number of ranks)"
+    detail = f"{place.title}: rank {place.rank} {count}"
     if place.local_rank is not None:
-        detail += f", {place.local_rank} of its host"
+        detail += f", local rank {place.local_rank}"
     started = Finding("machine", _STARTED_BY, "ok", detail)
     if refusal:
         return [started, *refused]
@@ -154,13 +155,13 @@ def _launcher() -> list[Finding]:
 
 
 def _meeting(env: Mapping[str, str], point: MeetingPoint) -> Finding:
-    where = f"a file that rank 0 leaves in {point.folder}"
+    where = f"a file that rank 0 writes in {point.folder}"
     if point.is_by_port:
-        port = f"port {point.port}" if point.port else "a port that follows from the job's name"
+        port = f"port {point.port}" if point.port else "a port derived from the job's name"
         where = f"{point.host or 'this host'}, at {port}"
     if point.key:
         given = next(name for name in ("HVDTUNE_KEY_FILE", "HVDTUNE_KEY") if env.get(name))
-        where += f", by the key of {given}"
+        where += f", with the key from {given}"
     return Finding("machine", _MEETS_AT, "ok", where)
 
 
@@ -236,7 +237,7 @@ def _tensorflow_operations() -> Finding:
         return Finding("library", name, "ok", str(built[-1]))
     advice = "compiled when TensorFlow first needs them, or by: hvdtune build tensorflow"
     if version is None and (versions := op_library.packaged_versions()):
-        advice = f"there are those for TensorFlow {', '.join(versions)}; for others {advice}"
+        advice = f"available for TensorFlow {', '.join(versions)}; for other versions {advice}"
     return Finding("library", name, "absent", "", advice)
 
 
@@ -255,11 +256,11 @@ def _mpi_plugin() -> Finding:
         if plugin := plugins.get(mpi_library.abi_of(library)):
             return Finding("library", "MPI plugin", "ok", str(plugin))
     if plugins and not libraries:
-        detail = f"for {', '.join(sorted(plugins))}, but this machine has no such MPI"
+        detail = f"built for {', '.join(sorted(plugins))}, but this machine has no such MPI"
         return Finding("library", "MPI plugin", "ok", detail)
     advice = (
-        "only needed for MPI to say who the ranks are, or to carry their data: hvdtune build mpi; "
-        "jobs that mpirun starts need none"
+        "only needed if MPI assigns the ranks or carries their data: hvdtune build mpi; mpirun "
+        "alone does not need it"
     )
     return Finding("library", "MPI plugin", "absent", "", advice)
 
@@ -293,7 +294,7 @@ def _gpu_operations(environ: Mapping[str, str], unusable: str, libraries_error: 
         detail = (
             "NCCL carries tensors on a GPU"
             + (" where a host has a GPU for each rank" if chosen == "auto" else "")
-            + "; so far run with ranks that share one GPU only, see docs/gpu.md"
+            + "; tested so far only with ranks that share one GPU, see docs/gpu.md"
         )
         return Finding("library", "GPU operations", "ok", detail)
     if chosen == "auto":
@@ -320,7 +321,7 @@ def _workbench() -> Finding:
             program = workbench.checked_python(python, named)
         except UsageError as error:
             return Finding("extra", "workbench", "absent", "", str(error))
-        return Finding("extra", "workbench", "ok", f"that of {program}: {named}")
+        return Finding("extra", "workbench", "ok", f"in the environment of {program}: {named}")
     lacking = workbench.missing()
     if lacking:
         advice = (

@@ -160,8 +160,8 @@ def require_trusted(path: Path) -> None:
         else:
             continue
         raise HvdtuneError(
-            f"{path} is not loaded, because {place} {problem}: mend that, or let XDG_CACHE_HOME "
-            "name a folder of your own and build it again"
+            f"{path} is not loaded, because {place} {problem}: correct that, or set "
+            "XDG_CACHE_HOME to a folder of your own and build it again"
         )
 
 

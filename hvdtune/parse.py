@@ -134,5 +134,5 @@ def address(text: str) -> str:
     except ValueError:
         raise ValueError("is not a numeric IP address") from None
     if (getattr(found, "ipv4_mapped", None) or found).is_unspecified:
-        raise ValueError("means every interface: name one")
+        raise ValueError("means every interface; specify one")
     return str(found)

@@ -76,7 +76,9 @@ def checked_python(python: Path, named: str) -> str:
     try:
         version, lacking = json.loads(done.stdout)
     except ValueError:  # a wrapper may print something, too
-        raise UsageError(f"{named} is not a Python, or prints other text.") from None
+        raise UsageError(
+            f"{named} is not a Python interpreter, or prints additional text when it starts."
+        ) from None
     if version != hvdtune.__version__:
         raise UsageError(f"{named} has hvdtune {version}, not {hvdtune.__version__}. {wanted}")
     if lacking:

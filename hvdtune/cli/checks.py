@@ -119,8 +119,8 @@ def _check_modes(options: RunOptions) -> None:
     if restarts(options):
         if options.restart.mode == "live" or autotunes:
             raise UsageError(
-                f"{'--autotune' if autotunes else '--mode live'} tunes hvdtune in a run; it cannot "
-                "be combined with --adapter or --mode restart"
+                f"{'--autotune' if autotunes else '--mode live'} tunes hvdtune within one run; it "
+                "cannot be combined with --adapter or --mode restart"
             )
         if options.mpi.mpi:
             raise UsageError(
@@ -131,13 +131,13 @@ def _check_modes(options: RunOptions) -> None:
         if options.restart.adapter == "command" and nothing:
             raise UsageError("--adapter command has nothing to tune: name variables with --vary")
     elif options.mpi.mpi and compares:
-        raise UsageError("settings are compared under hvdtune's own launcher: leave out --mpi")
+        raise UsageError("comparing settings needs hvdtune's own launcher: leave out --mpi")
 
 
 def _check_elastic(options: RunOptions) -> None:
     """Raises UsageError for options that an elastic job excludes."""
     if isinstance(options, CompareOptions):
-        raise UsageError("settings are compared in a job of fixed size: leave out --min-np")
+        raise UsageError("comparing settings needs a job of fixed size: leave out --min-np")
     if "exposed_communication" in options.study.objective:
         raise UsageError(
             "--objective exposed_communication needs a timeline of each trial, which a study of an "

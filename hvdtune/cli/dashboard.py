@@ -59,7 +59,7 @@ def address_options(function: Callable[..., Any]) -> Callable[..., Any]:
 @click.option(
     "--attach",
     metavar="PID|RUN",
-    help="Show a running job: one of its processes, or its run folder.",
+    help="Running job to show: ID of one of its processes, or its run folder.",
 )
 @click.option(
     "--link-gbps", type=Number(0.001), help="Bandwidth of a link between hosts, in Gbit/s."

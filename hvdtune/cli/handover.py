@@ -65,7 +65,7 @@ def enter_for_run(
     Raises UsageError if --workbench-python names no program, even if the run does not need it.
     """
     if measures:
-        enter(f"`hvdtune {words[0]}` that measures", words, asked)
+        enter(f"measuring with `hvdtune {words[0]}`", words, asked)
     elif records and is_asked(asked):
         enter("a timeline", words, asked)
     elif asked is not None:

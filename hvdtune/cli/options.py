@@ -158,8 +158,8 @@ class PlacementOptions:
         "--hostfile", "-hostfile", behind=True, help="File with a line 'host slots=N' per host."
     )
     slots_per_host: int | None = option(
-        help="Slots of each host without a number of slots. [default: 1; with one `hvdtune run` "
-        "on each node, its GPUs]"
+        help="Slots of each host that is listed without a number of slots. [default: 1; with one "
+        "`hvdtune run` on each node, its GPUs]"
     )
     ssh_port: int | None = option(
         "--ssh-port", "-p", type=WholeNumber(1, 65535), help="Port of ssh on the other hosts."
@@ -183,8 +183,8 @@ class OutputOptions:
         type=parse_path,
         metavar="PATH",
         behind=True,
-        help="Python of another environment with hvdtune[workbench], which tunes and merges "
-        "timelines. [default: HVDTUNE_WORKBENCH_PYTHON, else this Python]",
+        help="Python of another environment with hvdtune[workbench], in which hvdtune tunes "
+        "and merges timelines. [default: HVDTUNE_WORKBENCH_PYTHON, else this Python]",
     )
     verbose: bool = flag(
         help="Report the start of each rank and its processors and, when tuning, show its output."
@@ -244,7 +244,7 @@ class RankOptions:
         help="CPU cores for hvdtune's threads, one for each rank of a host.",
     )
     gloo_timeout_seconds: float | None = option(
-        help="The same as --start-timeout, which overrides it."
+        help="Same as --start-timeout. If both are given, --start-timeout is used."
     )
     log_level: str | None = option(
         type=_log_level,
@@ -283,7 +283,7 @@ class KnobOptions:
         help="Number of tensors that the response cache remembers.",
     )
     hierarchical_allreduce: bool | None = switch(behind=True, help="Reduce within each host first.")
-    profile: Path | None = option(help="Use the setting of this profile.yaml of a study.")
+    profile: Path | None = option(help="Use the setting in this file, a study's profile.yaml.")
     fix: tuple[str, ...] = option(
         default=(),
         metavar="KNOB=VALUE",
@@ -304,8 +304,8 @@ class TraceOptions:
     )
     timeline_when_full: Literal["ring", "stop"] | None = option(
         behind=True,
-        help="Action at --timeline-max-mb. ring: drop the oldest records; stop: stop recording. "
-        "[default: ring]",
+        help="Action when the trace reaches --timeline-max-mb. ring: drop the oldest records; "
+        "stop: stop recording. [default: ring]",
     )
     timeline_steps: str | None = option(
         type=_steps,
@@ -335,7 +335,8 @@ class StudyOptions(StudyRequest):
         type=_names,
         metavar="A,B",
         behind=True,
-        help="Search only these knobs; `live,ddp_bucket_cap_mb`: all of a live run, then DDP's.",
+        help="Search only these knobs. `live` means all that can change in a live run: "
+        "`live,ddp_bucket_cap_mb` tunes these first, then DDP's.",
     )
     seed: int = option(type=WholeNumber(0), default=0, help="Seed of the search.")
     space: Path | None = option(
@@ -345,8 +346,9 @@ class StudyOptions(StudyRequest):
         default=("step_time",),
         show_default=False,
         metavar="NAME",
-        help="step_time, samples_per_s, exposed_communication or cpu_time; may be repeated: "
-        "several give a Pareto set, and the first one is verified. [default: step_time]",
+        help="step_time, samples_per_s, exposed_communication or cpu_time; may be repeated. "
+        "Several objectives give a Pareto set, and only the first objective is verified. "
+        "[default: step_time]",
     )
     sampler: "SamplerName | None" = option(
         type=click.Choice(["tpe", "gp", "cmaes", "random", "grid", "noisy_gp"]),
@@ -367,8 +369,8 @@ class StudyOptions(StudyRequest):
     )
     keep_timelines: int | None = option(
         type=WholeNumber(0),
-        help="Keep the timelines of the best trial and of this many latest ones; 0: none. "
-        "[default: 3]",
+        help="Number of latest trials whose timelines are kept, in addition to the best trial's; "
+        "0: keep no timeline. [default: 3]",
     )
     no_drift: bool = flag(
         help="Do not test the setting again after the verdict, even if the step time changes."
@@ -438,7 +440,8 @@ class ElasticOptions:
     )
     host_discovery_script: str | None = option(
         metavar="COMMAND",
-        help="Elastic: run this every second; it prints a line 'host' or 'host:slots' for each.",
+        help="Elastic: command to run every second. It must print a line 'host' or 'host:slots' "
+        "for each host.",
     )
     elastic_timeout: float | None = option(
         help="Elastic: seconds to wait while there are too few ranks. [default: 600]"
@@ -451,11 +454,12 @@ class ElasticOptions:
         type=WholeNumber(1, 3600),
         nargs=2,
         metavar="FIRST MOST",
-        help="Elastic: seconds until a slot with a failed process is used again: the first time, "
-        "then doubled each time up to the maximum. [default: never]",
+        help="Elastic: seconds until a slot whose process failed is used again: FIRST after the "
+        "first failure, doubled after each further failure, at most MOST. [default: never]",
     )
     resume: bool = flag(
-        help="Elastic: continue the job of the folder -o after its launcher was killed."
+        help="Elastic: continue the job in the folder given with -o, after the job's launcher was "
+        "killed."
     )
 
 
@@ -466,7 +470,7 @@ class MpiOptions:
     mpi_args: str | None = option(help="Further arguments for mpirun, with --mpi.")
     tcp: bool = flag(help="Let MPI use TCP only, with --mpi.")
     binding_args: str | None = option(
-        help="Arguments for the binding of ranks by mpirun. "
+        help="Arguments for mpirun that bind ranks to cores. "
         "[default of Open MPI: --bind-to none --map-by slot]"
     )
     # A key of the configuration file; the flags below override it.
@@ -493,7 +497,8 @@ class PageOptions:
     config_file: Path | None = option(
         is_eager=True,
         callback=_read_file,
-        help="Read options from Horovod's YAML file; the command line overrides it.",
+        help="Read options from a YAML file in Horovod's format; the command line overrides the "
+        "file.",
     )
 
 

@@ -78,8 +78,8 @@ def job_of(
     )
     if starts_own and (asked.num_proc or asked.hosts or asked.hostfile):
         raise UsageError(
-            f"with --adapter {adapter} the command starts its ranks: give their number there, as "
-            "in `torchrun --nproc-per-node 2 ...` or `horovodrun -np 2 ...`"
+            f"with --adapter {adapter} the command starts its own ranks: set their number in "
+            "the command, as in `torchrun --nproc-per-node 2 ...` or `horovodrun -np 2 ...`"
         )
     plan = plan_job(options.command, place.hosts, place.ranks, *login)
     if place.ways:

@@ -26,7 +26,7 @@ _one = explained(
     "study",
     required=False,
     metavar="[STUDY]",
-    help="A run folder, or a name with --storage. [default: the latest]",
+    help="Run folder or, with --storage, name of a study. [default: the latest]",
 )
 _runs = click.option("--runs", type=Path, default=_RUNS, help="Folder that holds the run folders.")
 _storage = click.option(
@@ -101,7 +101,7 @@ def show(study: str | None, *, runs: Path, storage: str | None, as_json: bool) -
     "-o",
     type=Path,
     metavar="PREFIX",
-    help="Beginning of the files' names. [default: the study's name]",
+    help="Prefix of the file names. [default: the study's name]",
 )
 @_runs
 @_storage
@@ -125,7 +125,7 @@ def export(
 
 
 @study.command()
-@explained("study", metavar="STUDY", help="Run folder, or name with --storage.")
+@explained("study", metavar="STUDY", help="Run folder or, with --storage, name of a study.")
 @click.option("--yes", is_flag=True, help="Delete without asking.")
 @_runs
 @_storage
@@ -169,7 +169,7 @@ def delete(study: str, *, yes: bool, runs: Path, storage: str | None) -> int:
     "studies",
     nargs=-1,
     metavar="[STUDY]...",
-    help="Run folders, or names with --storage. [default: all]",
+    help="Run folders or, with --storage, names of studies. [default: all]",
 )
 @click.option("--repair", is_flag=True, help="Repair what can be repaired.")
 @_runs

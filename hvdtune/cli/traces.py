@@ -38,7 +38,8 @@ _paths = explained(
     required=True,
     type=Path,
     metavar="PATH...",
-    help="Traces, also packed (.gz, .bz2, .xz, .zst, .zip); folders of ranks' traces; run folders.",
+    help="Traces, plain or compressed (.gz, .bz2, .xz, .zst, .zip); folders of ranks' traces; run "
+    "folders.",
 )
 
 
@@ -107,13 +108,13 @@ def export(
     "--seconds",
     type=Number(0.001),
     default=30,
-    help="Maximum seconds of the query, without opening the trace.",
+    help="Time limit of the query in seconds, without the time to open the trace.",
 )
 @click.option(
     "--memory-mb",
     type=WholeNumber(100, 1 << 24),
     default=4_000,
-    help="Maximum memory of the query in MB, without the trace.",
+    help="Memory limit of the query in MB, without the memory of the trace.",
 )
 @json_option
 def query(
@@ -167,7 +168,9 @@ def view(**given: Any) -> int:
 
 
 @timeline.command()
-@explained("job", metavar="PID|RUN", help="A process of a running job, or its run folder.")
+@explained(
+    "job", metavar="PID|RUN", help="ID of a process of a running job, or the job's run folder."
+)
 @click.option("--steps", type=WholeNumber(1), help="Number of whole steps to record.")
 @click.option("--seconds", type=Number(0.1), help="Seconds to record.")
 @click.option("--output", "-o", type=Path, help="The trace to write. [default: trace-PID.json]")
@@ -236,11 +239,12 @@ def _without(trace: Trace, gone: dict[str, int], written: int) -> str:
     count = sum(gone.values())
     kinds = ", ".join(f"{number:,} {kind}" for kind, number in gone.items())
     return (
-        "Horovod's format holds only one rank's operations and the other ranks' announcements, so "
+        "Horovod's format contains only one rank's operations and the times at which the other "
+        "ranks announced their tensors. "
         f"{count:,} of the trace's {counted(trace.slice_count, 'slice')} "
-        f"{'is' if count == 1 else 'are'} omitted: {kinds}; the other "
+        f"{'is' if count == 1 else 'are'} omitted: {kinds}. The other "
         f"{trace.slice_count - count:,} become {counted(written, 'slice')}, because the format "
-        "splits each operation into phases and adds a tick for each rank"
+        "splits each operation into phases and adds a tick for each rank."
     )
 
 

@@ -77,7 +77,7 @@ class VariantOptions(CompareOptions):
         "--variant",
         behind=True,
         metavar="NAME[=VALUE]",
-        help="Variant or knob of the script, and the value to compare with the one in use.",
+        help="Variant of the script, or a knob with the value to compare with the one in use.",
     )
 
 

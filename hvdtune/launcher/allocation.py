@@ -18,7 +18,7 @@ T = TypeVar("T")
 
 _NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]*")
 _SHOWN: Final = 60
-_INSTEAD: Final = "-H HOST:SLOTS names hosts instead, as in -H localhost:2"
+_INSTEAD: Final = "to list the hosts yourself, use -H HOST:SLOTS, as in -H localhost:2"
 
 
 @dataclass(frozen=True)
@@ -79,14 +79,14 @@ def _of_file(env: Mapping[str, str], name: str) -> Allocation | None:
     try:
         lines = Path(path).read_text(encoding="utf-8-sig").splitlines()
     except (OSError, UnicodeDecodeError) as error:
-        reason = getattr(error, "strerror", None) or "it is no text"
+        reason = getattr(error, "strerror", None) or "it is not text"
         raise ValueError(f"the list of this job's hosts, {name}={path}: {reason}") from None
     for number, line in enumerate(lines, 1):
         if line.strip() and not _NAME.fullmatch(line.strip()):
             shown = line.strip()[:_SHOWN]
             raise ValueError(
-                f"the list of this job's hosts, {name}={path}:{number}: {shown!r} is not a host, "
-                "as in node1"
+                f"the list of this job's hosts, {name}={path}:{number}: {shown!r} is not a "
+                "host name such as node1"
             )
     listed = [line.strip() for line in lines if line.strip()]
     spelled = first_spellings(listed)

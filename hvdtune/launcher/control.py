@@ -225,12 +225,12 @@ class Control:
         try:
             request = msgspec.json.decode(data, type=_Request)
         except msgspec.DecodeError as error:
-            return self._refusal(f"no request: {error}")
+            return self._refusal(f"not a valid request: {error}")
         if request.ask == "steps":
             return self._job.steps_since(request.job, request.since)
         if request.ask == "record":
             if self._recorder is not None:
-                return self._refusal("somebody else records this job now")
+                return self._refusal("another process is recording this job")
             self._recorder = caller
             self._job.channel.record(request.path, request.max_bytes)
         elif request.ask == "stop" and self._recorder is caller:

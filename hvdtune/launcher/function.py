@@ -105,7 +105,7 @@ def run(
         LaunchError: a process could not be started, or no way leads to a host.
     """
     if not callable(func):
-        raise UsageError(f"hvdtune.run calls a function, which {func!r} is not")
+        raise UsageError(f"hvdtune.run needs a function to call, not {func!r}")
     check_variables(env)
     open_missing_streams()  # before there are files that the ranks inherit
     listed = _listed(hosts, hostfile)
@@ -129,7 +129,7 @@ def run(
     )
     if limits.is_elastic:
         if use_mpi:
-            raise UsageError("hvdtune.run: leave out use_mpi=: ranks of MPI do not come and go")
+            raise UsageError("hvdtune.run: leave out use_mpi=, which elastic jobs do not support")
         return run_elastic(function, limits, listed, _options)
     limits.require_fixed()
     if use_mpi:

@@ -46,7 +46,8 @@ def this_host(ranks: int) -> tuple[Host, ...]:
         raise ArgumentError(
             "ranks",
             f"this host has {counted(processors, 'processor')}, and more than {most} ranks would "
-            f"stall it; if you mean it, list the host with its slots, as in localhost:{ranks}",
+            "stall it; to start them anyway, list the host with its slots, as in "
+            f"localhost:{ranks}",
             ranks,
         )
     return (Host("localhost", ranks),)
@@ -157,8 +158,8 @@ def address_for(remote: Sequence[str], address: str) -> str:
     """
     if address and ipaddress.ip_address(address).is_loopback:
         raise UsageError(
-            f"{address} is this host's loopback, which {remote[0]} cannot reach: give the "
-            "interface that leads there by HVDTUNE_INTERFACE, or none"
+            f"{address} is this host's loopback, which {remote[0]} cannot reach: set "
+            "HVDTUNE_INTERFACE to the interface that leads there, or set no address"
         )
     return address or address_towards(remote[0])
 
@@ -198,7 +199,7 @@ def _entry(
         raise fault(f"'{text}' is not a host with its slots, as in node1:4{user}")
     name = match["name"].removeprefix("[").removesuffix("]")
     if name != match["name"] and not _is_ipv6(name):
-        raise fault(f"'{match['name']}' is not an address of IPv6")
+        raise fault(f"'{match['name']}' is not an IPv6 address")
     slots = int(match["slots"] or slots)
     if slots == 0:
         raise fault(f"host {name} has no slots")

@@ -38,8 +38,8 @@ def check_variables(env: object) -> None:
     if env is None or (isinstance(env, Mapping) and all(map(_is_variable, env.items()))):
         return
     raise UsageError(
-        f"env is {env!r}, but must be a dict of strings, in which no name is empty or holds '=', "
-        "and no string holds NUL or a lone surrogate"
+        f"env is {env!r}, but must be a dict of strings. No name may be empty or contain '=', and "
+        "no string may contain NUL or a lone surrogate."
     )
 
 
@@ -76,7 +76,7 @@ def rank_options(
     require_usable_cores(cores, slots, source)
     if config.mpi.cpu_operations == "mpi":
         raise UsageError(
-            "MPI is to carry out the collectives, so it starts the job: `hvdtune run --mpi`"
+            "collectives by MPI need a job that mpirun starts: use `hvdtune run --mpi`"
         )
     if config.mpi.controller == "mpi":
         told["HVDTUNE_CONTROLLER"] = "hvdtune"

@@ -111,7 +111,9 @@ def flavour_of(text: str) -> Flavour | None:
 def mpirun_command(mpirun: Path, flavour: Flavour, job: MpiJob) -> list[str]:
     """The argument vector. Raises UsageError for words that cannot be split, or mean no host."""
     if numbers := [host.name for host in job.hosts if ":" in host.name]:
-        raise UsageError(f"--mpi: mpirun takes no address of IPv6 as a host: name {numbers[0]}")
+        raise UsageError(
+            f"--mpi: mpirun does not accept IPv6 addresses as hosts: give a name for {numbers[0]}"
+        )
     build = _openmpi if flavour == "openmpi" else _mpich
     words = [str(mpirun), "-np", str(job.processes), *build(job)]
     return [*words, *_split(job.arguments, "--mpi-args"), *job.command]
@@ -250,7 +252,10 @@ def _mpich(job: MpiJob) -> list[str]:
             "UCX_TLS=tcp"
         )
     if ssh := ssh_args(job.ssh_port, job.ssh_identity_file):
-        raise UsageError(f"Hydra passes nothing to ssh ({shlex.join(ssh)}): use ~/.ssh/config")
+        raise UsageError(
+            f"Hydra (MPICH, Intel MPI) cannot pass options to ssh ({shlex.join(ssh)}): set them in "
+            "~/.ssh/config"
+        )
     # Hydra hands on the whole environment by itself.
     words = ["-prepend-rank", "-hosts", ",".join(f"{host.name}:{host.slots}" for host in job.hosts)]
     words += ["-iface", job.interface] if job.interface else []

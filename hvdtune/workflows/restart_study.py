@@ -243,8 +243,8 @@ def _tune_options(job: JobRequest, study: StudyRequest, target: Target) -> TuneO
         or study.probe_share is not None
     ):
         raise UsageError(
-            "--mode restart tunes only the step time, in launches that it ends. Leave out other "
-            "objectives, --train-steps and --probe-share."
+            "--mode restart tunes only the step time and ends each launch after measuring. Leave "
+            "out other objectives, --train-steps and --probe-share."
         )
     named = named_knobs(study)
     varied = [name for name in target.variables if target.variables[name] == name]

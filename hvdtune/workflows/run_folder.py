@@ -117,15 +117,15 @@ class RunFolder:
         if there and not _same_job(stored, identity):
             raise ArgumentError(
                 "run_dir",
-                "the folder contains the run of another command or of other settings; "
-                "choose another",
+                "the folder contains the run of a different command or with different settings; "
+                "choose another folder",
                 self.path,
             )
         if there and not first_study and (names := _differing(stored, identity)):
             raise ArgumentError(
                 "run_dir",
                 "the study in the folder was measured with other values of the variables "
-                f"{', '.join(names)}; choose another",
+                f"{', '.join(names)}; choose another folder",
                 self.path,
             )
         if not there or first_study:

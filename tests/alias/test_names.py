@@ -86,9 +86,9 @@ print(json.dumps(seen))
 
 
 DERIVED = (
-    f"hvdtune {hvdtune.__version__} has no horovod.torch.optimizer._DistributedOptimizer: its "
-    "optimizer is made otherwise, and no class of your own can be derived from it; wrap yours "
-    "with hvd.DistributedOptimizer, whose compression= changes what travels"
+    f"hvdtune {hvdtune.__version__} has no horovod.torch.optimizer._DistributedOptimizer: "
+    "hvdtune's optimizer is built differently and cannot be subclassed; wrap your optimizer with "
+    "hvd.DistributedOptimizer, whose compression= changes the data sent"
 )
 
 
@@ -346,7 +346,7 @@ except NotImplementedError as error:
         "HostsUpdatedInterrupt True",
         "HostsUpdatedInterrupt False",
         "HostsUpdatedInterrupt False",
-        "notification_manager.register_listener: news of hosts reach a State only, not "
+        "notification_manager.register_listener: only a State receives changes of hosts, not "
         "builtin_function_or_method; call state.check_host_updates()",
     ]
 

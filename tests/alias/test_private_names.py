@@ -106,7 +106,7 @@ def test_ranks_are_assigned_to_hosts_in_order():
     assigned = hosts.get_host_assignments(listed, 2)
     assert assigned[2] == hosts.SlotInfo("b", 2, 0, 1, 3, 1, 2)
     assert [slot.rank for slot in hosts.get_host_assignments(listed, 1, 2)] == [0, 1]
-    with pytest.raises(ValueError, match="the hosts have 3 slots, and 4 are needed"):
+    with pytest.raises(ValueError, match="the hosts have 3 slots, but 4 are needed"):
         hosts.get_host_assignments(listed, 4)
 
 
@@ -124,7 +124,7 @@ def test_a_function_runs_in_a_thread():
     thread.join()
     assert (seen, thread.name, thread.daemon) == ([1], "mine", True)
     threads.in_thread(lambda: 1 / 0, silent=True).join()
-    with pytest.raises(ValueError, match="args is a tuple, not int"):
+    with pytest.raises(ValueError, match="args must be a tuple, not int"):
         threads.in_thread(seen.append, 1)
 
 

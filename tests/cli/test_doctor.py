@@ -88,7 +88,10 @@ def test_a_cpu_quota_below_the_processors_is_told(monkeypatch, granted, told):
 
 @pytest.mark.parametrize(
     ("machine", "told"),
-    [("x86_64", ""), ("aarch64", "; it has run on x86-64, and elsewhere under an emulator only")],
+    [
+        ("x86_64", ""),
+        ("aarch64", "; tested on x86-64, but on other processors only under an emulator"),
+    ],
 )
 def test_a_machine_that_the_core_has_not_run_on_is_told(monkeypatch, machine, told):
     monkeypatch.setattr("platform.machine", lambda: machine)
@@ -103,9 +106,9 @@ _SRUN = {"SLURM_STEP_ID": "0", "SLURM_PROCID": "1", "SLURM_NTASKS": "4", "SLURM_
     ("environ", "told"),
     [
         ({}, "no launcher: hvd.init() starts a job of one rank"),
-        (_SRUN, "srun: rank 1 of 4, 1 of its host"),
+        (_SRUN, "srun: rank 1 of 4, local rank 1"),
         (_SRUN | {"FLUX_TASK_RANK": "0", "FLUX_JOB_SIZE": "9"}, "`flux run`: rank 0 of 9"),
-        ({"PMIX_RANK": "1"}, "a launcher with PMIx: rank 1 of a number that MPI provides"),
+        ({"PMIX_RANK": "1"}, "a launcher with PMIx: rank 1 (MPI provides the number of ranks)"),
         (_SRUN | {"JSM_NAMESPACE_RANK": "2"}, ""),
     ],
 )
@@ -123,13 +126,13 @@ _KEY = {"HVDTUNE_KEY": "5a" * 32}
 @pytest.mark.parametrize(
     ("environ", "state", "told"),
     [
-        ({"HVDTUNE_SHARED_FOLDER": "."}, "ok", "a file that rank 0 leaves in ."),
+        ({"HVDTUNE_SHARED_FOLDER": "."}, "ok", "a file that rank 0 writes in ."),
         ({"HVDTUNE_SHARED_FOLDER": "/proc/absent"}, "refused", "in /proc/absent: No such file"),
-        (_KEY, "ok", "node1, at a port that follows from the job's name, by the key of"),
+        (_KEY, "ok", "node1, at a port derived from the job's name, with the key from"),
         (
             _KEY | {"HVDTUNE_RENDEZVOUS_PORT": "4000"},
             "ok",
-            "node1, at port 4000, by the key of HVDTUNE_KEY",
+            "node1, at port 4000, with the key from HVDTUNE_KEY",
         ),
         ({"HVDTUNE_KEY_FILE": "/proc/absent/key"}, "refused", "/proc/absent/key does not exist"),
     ],
@@ -195,7 +198,7 @@ def test_a_wheel_says_which_releases_of_tensorflow_it_has_operations_for(monkeyp
     monkeypatch.setattr(doctor.op_library, "_PACKAGE", tmp_path)
     monkeypatch.setattr(doctor, "installed_version", lambda package: None)
     found = next(finding for finding in examine() if finding.name == "TF operations")
-    assert found.advice.startswith("there are those for TensorFlow 2.16.1, 2.16.2, 2.21.0; for")
+    assert found.advice.startswith("available for TensorFlow 2.16.1, 2.16.2, 2.21.0; for")
 
 
 def test_frameworks_are_found_without_being_imported():
@@ -217,9 +220,9 @@ def test_a_compiler_that_does_not_answer_is_shown_as_such(monkeypatch, tmp_path)
     ("libraries", "plugins", "state", "said"),
     [
         (["/l/libmpi.so.12"], ["libmpi.so.12", "libmpi.so.40"], "ok", "/p/libmpi.so.12"),
-        ([], ["libmpi.so.12", "libmpi.so.40"], "ok", "for libmpi.so.12, libmpi.so.40, but"),
-        (["/l/libmpi.so.40"], ["libmpi.so.12"], "absent", "jobs that mpirun starts need none"),
-        ([], [], "absent", "hvdtune build mpi; jobs that mpirun starts need none"),
+        ([], ["libmpi.so.12", "libmpi.so.40"], "ok", "built for libmpi.so.12, libmpi.so.40"),
+        (["/l/libmpi.so.40"], ["libmpi.so.12"], "absent", "mpirun alone does not need it"),
+        ([], [], "absent", "hvdtune build mpi; mpirun alone does not need it"),
     ],
     ids=["fitting", "no-library", "none-that-fits", "none"],
 )
@@ -236,7 +239,11 @@ def test_a_plugin_is_only_missed_where_it_could_be_used(
 @pytest.mark.parametrize(
     ("python", "state", "said"),
     [
-        (sys.executable, "ok", f"that of {sys.executable}: HVDTUNE_WORKBENCH_PYTHON="),
+        (
+            sys.executable,
+            "ok",
+            f"in the environment of {sys.executable}: HVDTUNE_WORKBENCH_PYTHON=",
+        ),
         ("/proc/absent", "absent", "WORKBENCH_PYTHON=/proc/absent: no such program"),
         ("", "ok", "optuna "),
     ],

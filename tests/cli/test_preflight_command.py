@@ -72,7 +72,7 @@ def test_hosts_of_an_allocation_that_cannot_be_read_are_not_this_one(
     code, out, err = call("preflight")
     assert (code, out) == (2, "")
     assert said in err and err.endswith(
-        "; -H HOST:SLOTS names hosts instead, as in -H localhost:2\n"
+        "; to list the hosts yourself, use -H HOST:SLOTS, as in -H localhost:2\n"
     )
 
 

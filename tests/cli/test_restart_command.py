@@ -119,16 +119,16 @@ def test_an_adapter_without_a_mode_runs_the_command_once_with_the_profile(hvdtun
 @pytest.mark.parametrize(
     ("words", "why"),
     [
-        (("--mode", "live", "--adapter", "ddp", "x"), "--mode live tunes hvdtune in a run"),
+        (("--mode", "live", "--adapter", "ddp", "x"), "--mode live tunes hvdtune within one run"),
         (("--vary", "A=1", "--trials", "2", "x"), "--vary needs --mode restart"),
         (
             ("--mode", "restart", "--adapter", "horovod", "-np", "2", "ls"),
-            "the command starts its ranks",
+            "the command starts its own ranks",
         ),
         (("--mode", "restart", "--adapter", "command", "ls"), "name variables with --vary"),
         (("--mode", "restart", "--knobs", "speed", "ls"), "unknown knob speed"),
         (("--mode", "restart", "--metric-regex", "x", "ls"), "one group must hold"),
-        (("--mode", "restart", "--autotune", "ls"), "--autotune tunes hvdtune in a run"),
+        (("--mode", "restart", "--autotune", "ls"), "--autotune tunes hvdtune within one run"),
         (("--adapter", "ddp", "--cycle-time-ms", "2", "ls"), "unknown knob cycle_time_ms"),
     ],
 )

@@ -75,7 +75,7 @@ def test_options_become_lines(submit, tmp_path, words, line):
         ("--pbs --time 2:00 train.py", "'2:00' is not of the form HOURS:MINUTES:SECONDS"),
         ("--slurm --directive= train.py", "--directive: it is empty"),
         ("--slurm --directive=--nodes=4 train.py", "the script already contains --nodes=1"),
-        ("--slurm --directive=exclusive train.py", "exclusive: an option of sbatch begins"),
+        ("--slurm --directive=exclusive train.py", "exclusive: options of sbatch must begin"),
         ("--slurm --account= train.py", "'--account': it is empty"),
         ("--slurm --partition= train.py", "'--partition' / '--queue': it is empty"),
         ("--slurm --setup= train.py", "'--setup': it is empty"),
@@ -93,7 +93,7 @@ def test_options_become_lines(submit, tmp_path, words, line):
             f"--workbench-python {Path.home()}/nonexistent: no such program",
         ),
         ("--slurm --nope train.py", "No such option"),
-        ("--slurm -np 4 train.py", "-np: the scheduler places the ranks: give --nodes"),
+        ("--slurm -np 4 train.py", "-np: the scheduler places the ranks; give --nodes"),
         ("--slurm --slots-per-host 2 train.py", "--slots-per-host: the scheduler places"),
         ("--slurm -H a:2 train.py", "-H: the scheduler places the ranks"),
         ("--slurm --mpi train.py", "--mpi: write the batch script by hand"),
@@ -118,7 +118,7 @@ def test_a_job_that_would_lack_the_workbench_is_not_sent(submit, monkeypatch, wo
     monkeypatch.setattr("hvdtune.workbench.missing", lambda: ["optuna"])
     code, out, err = submit("--slurm", *words.split(), "--trials", "3", "train.py")
     assert (code, out == "") == (1 if is_refused else 0, is_refused)
-    needs = "`hvdtune run` that measures needs the workbench, but optuna is missing"
+    needs = "measuring with `hvdtune run` needs the workbench, but optuna is missing"
     assert (needs in err) == is_refused
 
 

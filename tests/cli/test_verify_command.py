@@ -131,7 +131,7 @@ def test_a_folder_of_other_settings_is_refused(hvdtune, call, script, tmp_path):
     write_b(tmp_path, "cycle_time_ms: 0.3\n")
     code, _, err = call(*words)
     assert code == 2
-    assert "-o kept: the folder contains the run of another command" in err
+    assert "-o kept: the folder contains the run of a different command" in err
 
 
 @pytest.mark.parametrize("command", ["verify", "aa"])
@@ -169,4 +169,4 @@ def test_a_folder_of_a_study_that_measures_something_else_is_refused(
     for other in others:
         code, _, err = call(*tune, *other, *command)
         assert code == 2
-        assert "-o kept: the folder contains the run of another command" in err
+        assert "-o kept: the folder contains the run of a different command" in err

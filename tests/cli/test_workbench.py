@@ -179,11 +179,15 @@ def test_a_timeline_that_the_script_makes_is_kept_as_well(bare):
 @pytest.mark.parametrize(
     ("words", "subject", "named_by"),
     [
-        ("run --trials 2 train.py", "`hvdtune run` that measures", "--workbench-python PATH"),
-        ("run --autotune train.py", "`hvdtune run` that measures", "--workbench-python PATH"),
-        ("run --mode restart train.py", "`hvdtune run` that measures", "--workbench-python PATH"),
-        ("verify --b b.yaml train.py", "`hvdtune verify` that measures", "--workbench-python PATH"),
-        ("aa train.py", "`hvdtune aa` that measures", "--workbench-python PATH"),
+        ("run --trials 2 train.py", "measuring with `hvdtune run`", "--workbench-python PATH"),
+        ("run --autotune train.py", "measuring with `hvdtune run`", "--workbench-python PATH"),
+        ("run --mode restart train.py", "measuring with `hvdtune run`", "--workbench-python PATH"),
+        (
+            "verify --b b.yaml train.py",
+            "measuring with `hvdtune verify`",
+            "--workbench-python PATH",
+        ),
+        ("aa train.py", "measuring with `hvdtune aa`", "--workbench-python PATH"),
         ("study list", "`hvdtune study list`", "HVDTUNE_WORKBENCH_PYTHON"),
         ("timeline stats x.json", "`hvdtune timeline stats`", "HVDTUNE_WORKBENCH_PYTHON"),
         ("timeline why x.json", "`hvdtune timeline why`", "HVDTUNE_WORKBENCH_PYTHON"),
@@ -251,7 +255,7 @@ _FAULTS = {
     "print(1/0)": " cannot import hvdtune (ZeroDivisionError: division by zero). Run pip",
     "print('[\"0.0.1\", []]')": f" has hvdtune 0.0.1, not {package.__version__}. Run pip",
     f'print(\'["{package.__version__}", ["optuna"]]\')': " lacks optuna. Run pip install",
-    "print('Loading module')": " is not a Python, or prints other text.",
+    "print('Loading module')": " is not a Python interpreter, or prints additional text",
 }
 
 

@@ -77,7 +77,9 @@ def test_a_file_of_hosts_has_a_line_for_each_task(tmp_path, name, text, hosts):
 def test_an_allocation_whose_hosts_cannot_be_read_is_no_host_without_others(environ, sentence):
     with pytest.raises(UsageError, match=sentence) as refused:
         read_allocation(environ)
-    assert str(refused.value).endswith("; -H HOST:SLOTS names hosts instead, as in -H localhost:2")
+    assert str(refused.value).endswith(
+        "; to list the hosts yourself, use -H HOST:SLOTS, as in -H localhost:2"
+    )
 
 
 @pytest.mark.parametrize("line", ["no de2", "-oProxyCommand=x", "node2:4"])
@@ -86,4 +88,4 @@ def test_a_line_that_is_no_host_is_named(tmp_path, line):
     file.write_text(f"node1\n\n{line}\n")
     with pytest.raises(UsageError) as refused:
         read_allocation({"PBS_NODEFILE": str(file)})
-    assert f"PBS_NODEFILE={file}:3: '{line}' is not a host, as in node1" in str(refused.value)
+    assert f"PBS_NODEFILE={file}:3: '{line}' is not a host name such as node1" in str(refused.value)

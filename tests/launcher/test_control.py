@@ -71,7 +71,7 @@ def test_hanging_up_ends_the_recording(job):
 def test_one_caller_records_at_a_time(job):
     with connect(str(os.getpid())) as first, connect(str(os.getpid())) as second:
         first.record("/tmp/a-%r", 0)
-        with pytest.raises(HvdtuneError, match="somebody else records this job"):
+        with pytest.raises(HvdtuneError, match="another process is recording this job"):
             second.record("/tmp/b-%r", 0)
         second.stop()
         assert job.asked == [("/tmp/a-%r", 0)]
@@ -104,7 +104,7 @@ def test_a_launcher_of_another_user_is_not_called(job, monkeypatch):
 def test_what_is_no_request_is_refused_and_nothing_happens(job, words):
     with raw_connection() as connection:
         connection.send(words)
-        assert "no request" in json.loads(connection.recv(65536))["error"]
+        assert "not a valid request" in json.loads(connection.recv(65536))["error"]
     assert job.asked == []
 
 

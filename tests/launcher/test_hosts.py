@@ -29,7 +29,8 @@ def test_a_host_that_nobody_lists_has_slots_for_what_its_processors_bear(
         this_host(most + 1)
     assert str(refused.value) == (
         f"ranks {most + 1}: this host has {processors} processors, and more than {most} ranks "
-        f"would stall it; if you mean it, list the host with its slots, as in localhost:{most + 1}"
+        f"would stall it; to start them anyway, list the host with its slots, as in "
+        f"localhost:{most + 1}"
     )
     assert parse_hosts(f"localhost:{most + 1}") == (Host("localhost", most + 1),)
 
@@ -63,7 +64,7 @@ def test_host_lists(text, wanted):
         ("Node1:1,node1:2", "host node1 is listed twice"),
         ("a:1;rm", "'a:1;rm' is not a host"),
         ("::1", "'::1' is not a host"),
-        ("[10.0.0.1]:2", r"'\[10.0.0.1\]' is not an address of IPv6"),
+        ("[10.0.0.1]:2", r"'\[10.0.0.1\]' is not an IPv6 address"),
     ],
 )
 def test_faults_in_host_lists_are_named(text, fault):

@@ -80,7 +80,7 @@ def test_many_hosts_are_reached_at_once():
     ("changes", "fault"),
     [
         ({"tcp": True}, "--tcp: Hydra .* has no option for it"),
-        ({"ssh_port": 22}, "Hydra passes nothing to ssh"),
+        ({"ssh_port": 22}, "cannot pass options to ssh"),
         ({"arguments": "'open"}, "--mpi-args"),
         ({"binding": "'open"}, "--binding-args"),
     ],

@@ -75,14 +75,14 @@ def test_nothing_is_to_do_where_all_is_well():
         (
             {"open_files": 256},
             "warn",
-            "b: a process may open 256 files (ulimit -n): a rank of 8 may need 320: run `ulimit "
-            "-n 320` first",
+            "b: a process may open 256 files (ulimit -n): a rank in a job of 8 may need 320: run "
+            "`ulimit -n 320` first",
         ),
         (
             {"open_files": 64, "open_files_limit": 64},
             "warn",
-            "b: a process may open 64 files (ulimit -n): a rank of 8 may need 320: run `ulimit "
-            "-n 320` first, for which root has to raise the hard limit",
+            "b: a process may open 64 files (ulimit -n): a rank in a job of 8 may need 320: run "
+            "`ulimit -n 320` first, for which root has to raise the hard limit",
         ),
         ({"usable": 2}, "warn", "b: 4 ranks for 2 processors: give it fewer slots"),
     ],

@@ -135,10 +135,13 @@ def test_a_launch_in_another_thread_needs_no_signals(train):
         (lambda: hvdtune.launch("train.py", ranks=True), "ranks is True"),
         (lambda: hvdtune.launch("train.py", hosts=["a:2"]), "hosts is"),
         (lambda: hvdtune.launch("train.py", env={"A": 1}), "env is"),
-        (lambda: hvdtune.launch("train.py", env={"A": "a\0b"}), "env is .* no string holds NUL"),
+        (
+            lambda: hvdtune.launch("train.py", env={"A": "a\0b"}),
+            "env is .* no string may contain NUL",
+        ),
         (
             lambda: hvdtune.launch("train.py", env={"A=B": "a"}),
-            "env is .* no name is empty or holds '='",
+            "env is .* No name may be empty or contain '='",
         ),
         (lambda: hvdtune.launch("train.py", env={"": "a"}), "env is"),
         (lambda: hvdtune.launch("train.py", env={"A": "\ud800"}), "env is .* lone surrogate"),

@@ -83,7 +83,7 @@ def test_the_same_command_may_use_its_folder_again(tmp_path, same):
 def test_the_folder_of_another_command_or_study_is_refused(tmp_path, other):
     with RunFolder(tmp_path, _TRAIN):
         pass
-    message = "contains the run of another command or of other settings; choose another"
+    message = "contains the run of a different command or with different settings; choose another"
     with pytest.raises(UsageError, match=message):
         RunFolder(tmp_path, other)
 
@@ -129,7 +129,7 @@ def test_the_first_study_in_the_folder_of_a_plain_run_decides(tmp_path):
     for identity in (plain, _study(objectives=["cpu_time"]), plain):
         with RunFolder(tmp_path, identity):
             pass
-    with pytest.raises(UsageError, match="other settings"):
+    with pytest.raises(UsageError, match="different settings"):
         RunFolder(tmp_path, _TRAIN)
 
 

@@ -165,7 +165,9 @@ def _matrix(hosts: Sequence[HostReport], pairs: Sequence[PairReport]) -> str:
         )
         legend += f"{blocks} blocks and {trips} round trips per connection"
     else:
-        legend = "+: reachable with the job's key; U: unreachable; O: another key answers"
+        legend = (
+            "+: reachable with the job's key; U: unreachable; O: a process with another key answers"
+        )
     return f"{table}\n{legend}"
 
 

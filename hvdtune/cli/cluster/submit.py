@@ -74,9 +74,9 @@ class SubmitOptions:
     command: list[str] = required(
         Argument, nargs=-1, metavar="SCRIPT", help="Script or command, and its arguments."
     )
-    slurm: bool = flag(help="Write it for Slurm (sbatch).")
-    pbs: bool = flag(help="Write it for PBS (qsub).")
-    lsf: bool = flag(help="Write it for LSF (bsub).")
+    slurm: bool = flag(help="Submit the job to Slurm (sbatch).")
+    pbs: bool = flag(help="Submit the job to PBS (qsub).")
+    lsf: bool = flag(help="Submit the job to LSF (bsub).")
     dry_run: bool = flag(help="Print the batch script and do not send it.")
     nodes: int = option("--nodes", "-N", default=1, help="Number of nodes.")
     ranks_per_node: int | None = option(
@@ -99,13 +99,15 @@ class SubmitOptions:
     account: str | None = option(type=parse_text, help="Account or project to charge.")
     job_name: str | None = option(type=parse_text, help="Name of the job. [default: the script's]")
     output: str | None = option(
-        type=parse_text, metavar="FILE", help="File for the output, in the scheduler's spelling."
+        type=parse_text,
+        metavar="FILE",
+        help="Output file. May contain the scheduler's placeholders, such as Slurm's %j.",
     )
     setup: tuple[str, ...] = option(
         type=parse_text,
         default=(),
         metavar="LINE",
-        help="Line of shell that sets up the environment, as in 'module load cuda'; may be "
+        help="Shell command that sets up the environment, as in 'module load cuda'; may be "
         "repeated.",
     )
     venv: Path | None = option(
@@ -190,7 +192,7 @@ def _check_run(ctx: click.Context, submitted: SubmitOptions) -> None:
     for name, spelling in _PLACES.items():
         if getattr(options.placement, name) is not None:
             raise UsageError(
-                f"{spelling}: the scheduler places the ranks: give --nodes and --ranks-per-node"
+                f"{spelling}: the scheduler places the ranks; give --nodes and --ranks-per-node"
             )
     python = options.output.workbench_python
     is_set_up = bool(submitted.setup or submitted.venv)
@@ -203,7 +205,7 @@ def _check_run(ctx: click.Context, submitted: SubmitOptions) -> None:
     output_of(options.output, options.timeline)
     job_of(options, ChosenHosts(this_host(1), 1), rank_variables(options))
     if measurement_of(options) is not None and not is_set_up and not handover.is_asked(python):
-        handover.require("`hvdtune run` that measures")
+        handover.require("measuring with `hvdtune run`")
 
 
 submit = SubmitCommand()

@@ -73,7 +73,7 @@ def _kinds(found: Overview, duration_ms: float) -> Table:
 
 
 def _names(found: Overview) -> Table:
-    title = "Names with the largest sums; slices that overlap count several times"
+    title = "Names with the largest sums; overlapping slices are each counted in full"
     table = _table(title, "name", "slices", "sum ms", "mean ms", "longest ms")
     rows = found.names()
     for row in rows[:_ROWS]:

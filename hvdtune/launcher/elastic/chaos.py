@@ -82,4 +82,4 @@ class Chaos:
             why = "the job never had more than one rank"
         else:
             why = "the training was over before the first fault was due"
-        return f"no rank was killed or stopped, so nothing is shown of the script: {why}"
+        return f"no rank was killed or stopped, so this run does not test the script: {why}"

@@ -152,7 +152,7 @@ class DiscoveryScript:
         try:
             text, _ = script.communicate(timeout=_LATE_S)
         except subprocess.TimeoutExpired:
-            warn(f"{name} has not ended for {_LATE_S:g} s, and will be ended after {_SCRIPT_S:g} s")
+            warn(f"{name} has run for {_LATE_S:g} s and will be ended after {_SCRIPT_S:g} s")
             text, _ = script.communicate(timeout=_SCRIPT_S - _LATE_S)
         return text.decode(errors="replace")
 

@@ -88,8 +88,8 @@ class CallLimits:
         first, most = self.cooldown
         if not 0 < first <= most:
             raise UsageError(
-                f"hvdtune.run: cooldown_range={tuple(self.cooldown)} must be two times in seconds, "
-                "the shorter one first"
+                f"hvdtune.run: cooldown_range={tuple(self.cooldown)} must be two durations in "
+                "seconds, the shorter one first"
             )
         return Cooldown(first, most)
 

@@ -71,7 +71,9 @@ def read_journal(path: Path) -> Journal:
     except (OSError, msgspec.MsgspecError) as error:
         raise UsageError(f"--resume: {path} cannot be read: {error}") from None
     if journal.v != _VERSION:
-        raise UsageError(f"--resume: version {journal.v} of {path} is not known here")
+        raise UsageError(
+            f"--resume: {path} has version {journal.v}, which this hvdtune cannot read"
+        )
     if journal.exit_code == 0:
         raise UsageError(f"--resume: the job of {path.parent} has ended, with exit code 0")
     return journal
@@ -97,7 +99,7 @@ def await_end(processes: Sequence[ProcessMark]) -> None:
             if time.monotonic() > deadline_s:
                 raise LaunchError(
                     f"process {process.pid}, a rank of the former launcher, still runs: end it, "
-                    "then take the job over"
+                    "then resume the job"
                 )
             time.sleep(_POLL_S)
 

@@ -460,7 +460,7 @@ class Membership:
         if left:
             return self._form_of(left, now_s)
         if failed := self._failed or self._lost:
-            return self._finish("the training is over, so no other takes its place", min(failed))
+            return self._finish("the training is over, so the rank is not replaced", min(failed))
         # A script without `init` ends on each of its workers by itself.
         never_joined = not self._has_formed and self._of(Status.STARTING)
         late = now_s >= self._since_s + self.limits.elastic_timeout_s
@@ -486,13 +486,15 @@ class Membership:
         few = f"{counted(ready, 'rank')} of at least {limits.min_ranks} {are} {where}"
         can_come = self._of(Status.STARTING) or self.slots.next_return_s(now_s) < math.inf
         if limits.hosts_are_fixed and not can_come:
-            return self._finish(f"{few}, and no slot is free for another one")
+            return self._finish(f"{few}, and no slot is free for another rank")
         if now_s >= self._deadline_s():
             waited_s = max(now_s - self._since_s, limits.elastic_timeout_s)
             starting = self._of(Status.STARTING)
             started = counted(len(starting), "process")
             late = f": {started} that started did not call hvd.init()" if starting else ""
-            return self._finish(f"{few}, and no other joined within {round(waited_s, 1):g} s{late}")
+            return self._finish(
+                f"{few}, and no other rank joined within {round(waited_s, 1):g} s{late}"
+            )
         return []
 
     def _deadline_s(self) -> float:
@@ -546,7 +548,7 @@ class Membership:
         if one.accused_s == -math.inf or one.silent_s < one.accused_s:
             return f"has not answered for {option}"
         if one.accused_s < math.inf:
-            return f"was lost by another rank, and did not end by itself in {option}"
+            return f"was reported lost by another rank and did not end by itself within {option}"
         wait_s = limits.start_timeout_s if self._has_failed_to_form else limits.elastic_timeout_s
         return f"has not come back to hvd.init() in {wait_s:g} s"
 

@@ -109,8 +109,8 @@ def require_same(facts: NodeFacts, asked: Mapping[str, str], key: bytes) -> None
                 theirs = f"with {what}"
             raise LaunchError(
                 f"Node {facts.number} ({facts.host}) was started {theirs}; the first node was "
-                f"started {ours}. Start `hvdtune run` with the same words and variables on all "
-                "nodes."
+                f"started {ours}. Start `hvdtune run` with the same arguments and environment "
+                "variables on all nodes."
             )
 
 

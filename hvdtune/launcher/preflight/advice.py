@@ -99,8 +99,8 @@ def _memory(name: str, facts: HostFacts) -> Iterator[Problem]:
             seen = f"/dev/shm has {free} free of {total}"
         remedy = {
             "Kubernetes": "mount an emptyDir with `medium: Memory` there",
-            "": "mount a larger one (`mount -o remount,size=8g /dev/shm`), or in a container "
-            "start that with --shm-size=8g",
+            "": "mount a larger one (`mount -o remount,size=8g /dev/shm`), or start the "
+            "container with --shm-size=8g",
         }.get(facts.container, "start the container with --shm-size=8g")
         advice = f"{remedy}; torch's DataLoader workers and NCCL need it, hvdtune does not"
         yield Problem("warn", "shared memory", name, "", seen, advice)
@@ -111,7 +111,7 @@ def _limits(host: HostReport, facts: HostFacts, ranks: int) -> Iterator[Problem]
     if facts.open_files is not None and facts.open_files < needed:
         seen = f"a process may open {counted(facts.open_files, 'file')} (ulimit -n)"
         limit = facts.open_files_limit
-        advice = f"a rank of {ranks:,} may need {needed:,}: run `ulimit -n {needed}` first"
+        advice = f"a rank in a job of {ranks:,} may need {needed:,}: run `ulimit -n {needed}` first"
         if limit is not None and limit < needed:
             advice += ", for which root has to raise the hard limit in /etc/security/limits.conf"
         yield Problem("warn", "open files", host.name, "", seen, advice)

@@ -94,7 +94,7 @@ class ProbeLink:
         self._answers += self._reader.feed(greeting.partition(frames.MAGIC)[2])
         kind, version = self._next_frame(deadline_s)
         if kind != frames.HELLO:
-            raise ProbeError(_no_answer("an unexpected program answers through ssh"))
+            raise ProbeError(_no_answer("the answer over ssh is not from hvdtune's check"))
         return version.decode(errors="replace")
 
     def send(self, question: Mapping[str, Any]) -> None:
@@ -144,7 +144,7 @@ class ProbeLink:
         try:
             code = self._process.wait(_END_S)
         except subprocess.TimeoutExpired:
-            return _no_answer("its output was closed while it ran")
+            return _no_answer("the check there closed its output but kept running")
         self._stderr.seek(0)
         lines = self._stderr.read().decode(errors="replace").strip().splitlines()
         return why_no_probe(self.host, code, lines[-1].strip() if lines else "")

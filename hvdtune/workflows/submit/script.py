@@ -74,7 +74,7 @@ def _lines(job: BatchJob, scheduler: Scheduler) -> list[str]:
         if "\n" in directive:
             raise ArgumentError("directive", "it must be one line", directive)
         if not directive.startswith("-"):
-            why = f"an option of {scheduler.submit} begins with a dash"
+            why = f"options of {scheduler.submit} must begin with a dash"
             raise ArgumentError("directive", why, directive)
         for option in scheduler.options_of(directive):
             if taken.setdefault(option, directive) != directive:

@@ -30,7 +30,7 @@ def test_a_script_that_hangs_is_spoken_of_and_ends_with_the_job(tmp_path):
     (tmp_path / "hang").touch()
     hanging, remarks = sleeper(tmp_path), []
     wait_for(lambda: remarks.append(script.take_remark()) or any(remarks), "nothing is said")
-    assert "has not ended for 0.1 s" in remarks[-1] and "hosts stay as they were" in remarks[-1]
+    assert "has run for 0.1 s" in remarks[-1] and "hosts stay as they were" in remarks[-1]
     script.close()
     wait_for(lambda: not lives(hanging), "what the script has started lives on")
     assert script.found == {"a": 2}

@@ -154,7 +154,7 @@ def test_a_job_that_dies_goes_on_from_its_commit_on_the_disk(tmp_path, own):
 
 def test_too_few_ranks_end_the_job_with_a_sentence(tmp_path):
     done = train(tmp_path, "-np 2 --min-np 2 -H localhost:2", 12, 1, "1:2:leave", codes=(1,))
-    assert "1 rank of at least 2 is left, and no slot is free for another one" in done.stderr
+    assert "1 rank of at least 2 is left, and no slot is free for another rank" in done.stderr
     assert "Traceback" not in done.stderr
 
 
@@ -164,7 +164,7 @@ def test_a_rank_that_fails_after_the_training_makes_the_job_fail(tmp_path, fault
     done = train(tmp_path, options, 12, 1, f"0:0:{fault}", codes=(code,))
     (error,) = re.findall("error: (.*)", done.stderr)
     assert error.startswith("worker 0 (slot 0 of localhost) ")
-    assert error.endswith(": the training is over, so no other takes its place")
+    assert error.endswith(": the training is over, so the rank is not replaced")
     assert "ended with 2: every sample once" in done.stdout
 
 
@@ -236,12 +236,12 @@ def test_a_job_under_faults_ends_with_an_account(tmp_path, fault):
 
 def test_chaos_that_struck_nobody_says_so(tmp_path):
     done = run_cli("chaos", "--kill-every", "1h", "-np", 1, TRAINING, 4, 1, folder=tmp_path)
-    assert "no rank was killed or stopped, so nothing is shown of the script" in done.stderr
+    assert "no rank was killed or stopped, so this run does not test the script" in done.stderr
 
 
 def test_chaos_without_faults_is_refused(tmp_path):
     done = run_cli("chaos", TRAINING, folder=tmp_path, codes=(2,))
-    assert "give --kill-every or --stop-every" in done.stderr
+    assert "set --kill-every or --stop-every" in done.stderr
 
 
 @pytest.mark.parametrize(

@@ -74,7 +74,10 @@ def test_an_accused_rank_is_ended_when_it_does_not_come() -> None:
     membership.note_ready(0, accusation, 5.0)
     assert membership.decide(5.0) == []
     assert membership.next_deadline_s(5.0) == 7.0
-    why = "was lost by another rank, and did not end by itself in 2 s (--heartbeat-timeout)"
+    why = (
+        "was reported lost by another rank and did not end by itself within 2 s "
+        "(--heartbeat-timeout)"
+    )
     assert membership.decide(7.0) == [Kill(1, why)]
     assert membership.decide(8.0) == []
     membership.note_exit(1, -9, 8.0)

@@ -19,8 +19,8 @@ class _NotificationManager:
     def register_listener(self, listener: Any) -> None:
         if not isinstance(listener, State):
             raise NotImplementedError(
-                "notification_manager.register_listener: news of hosts reach a State only, not "
-                f"{type(listener).__name__}; call state.check_host_updates()"
+                "notification_manager.register_listener: only a State receives changes of hosts, "
+                f"not {type(listener).__name__}; call state.check_host_updates()"
             )
         self._states.append(listener)
 

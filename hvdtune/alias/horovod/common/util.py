@@ -136,9 +136,11 @@ def is_version_greater_equal_than(ver: str, target: str) -> bool:
     Raises ValueError when one of them is no text, or `target` not of the form major.minor.patch.
     """
     if not isinstance(ver, str) or not isinstance(target, str):
-        raise ValueError(f"versions are text such as '1.13.0', not {ver!r} and {target!r}")
+        raise ValueError(f"versions must be strings such as '1.13.0', not {ver!r} and {target!r}")
     if target.count(".") != 2:
-        raise ValueError(f"the version to compare with is major.minor.patch, not '{target}'")
+        raise ValueError(
+            f"the version to compare with must have the form major.minor.patch, not '{target}'"
+        )
     return _order(ver) >= _order(target)
 
 
@@ -146,7 +148,7 @@ def _order(version: str) -> tuple[object, ...]:
     """What orders versions as PEP 440 says: epoch, release, pre-release, post, dev, local."""
     found = _VERSION.fullmatch(version.strip())
     if found is None:
-        raise ValueError(f"{version!r} is no version")
+        raise ValueError(f"{version!r} is not a version")
     epoch, release, stage, stage_number, post, post_number, dev, dev_number, local = found.groups()
     numbers = [int(part) for part in release.split(".")]
     while numbers[-1:] == [0]:

@@ -35,7 +35,7 @@ globals().update(
 )
 for _name in ("_check_function", "_check_has_gpu"):
     globals()[_name] = stand_in(
-        f"horovod.torch.mpi_ops.{_name}", "the operations look at their tensors themselves"
+        f"horovod.torch.mpi_ops.{_name}", "each operation checks its own tensors"
     )
 _ABSENT: Final = {
     "_handle_map": "give a handle to synchronize, which returns the result, or to poll",

@@ -10,8 +10,8 @@ from .._absent import stand_in
 __all__ = ["DistributedOptimizer", "_DistributedAdasumOptimizer", "_DistributedOptimizer"]
 
 _REASON: Final = (
-    "its optimizer is made otherwise, and no class of your own can be derived from it; wrap yours "
-    "with hvd.DistributedOptimizer, whose compression= changes what travels"
+    "hvdtune's optimizer is built differently and cannot be subclassed; wrap your optimizer with "
+    "hvd.DistributedOptimizer, whose compression= changes the data sent"
 )
 
 

@@ -19,7 +19,9 @@ def in_thread(
     `silent` keeps what it raises to itself. Raises ValueError when `args` is no tuple.
     """
     if not isinstance(args, tuple):
-        raise ValueError(f"args is a tuple, not {type(args).__name__}; a single one is (arg,)")
+        raise ValueError(
+            f"args must be a tuple, not {type(args).__name__}; write a single argument as (arg,)"
+        )
 
     def call() -> None:
         with contextlib.suppress(Exception) if silent else contextlib.nullcontext():
@@ -45,9 +47,11 @@ def on_event(
     `check_stop_interval` seconds. Raises ValueError for what is no event or no tuple.
     """
     if not isinstance(event, threading.Event) or not isinstance(stop, threading.Event | None):
-        raise ValueError("event and stop are threading.Event objects")
+        raise ValueError("event and stop must be threading.Event objects")
     if not isinstance(args, tuple):
-        raise ValueError(f"args is a tuple, not {type(args).__name__}; a single one is (arg,)")
+        raise ValueError(
+            f"args must be a tuple, not {type(args).__name__}; write a single argument as (arg,)"
+        )
 
     def wait() -> None:
         while not event.wait(None if stop is None else check_stop_interval):

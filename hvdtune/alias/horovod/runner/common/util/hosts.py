@@ -65,7 +65,7 @@ def get_host_assignments(
     """
     room = sum(host.slots for host in hosts)
     if room < min_num_proc:
-        raise ValueError(f"the hosts have {counted(room, 'slot')}, and {min_num_proc} are needed")
+        raise ValueError(f"the hosts have {counted(room, 'slot')}, but {min_num_proc} are needed")
     size = min(room, sys.maxsize if max_num_proc is None else max_num_proc)
     planned = plan_slots([launch_hosts.Host(host.hostname, host.slots) for host in hosts], size)
     return [
