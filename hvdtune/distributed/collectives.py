@@ -69,7 +69,9 @@ def reduce_scatter(
 ) -> Collective:
     for output, parts in zip(outputs, inputs, strict=True):
         if any(part.numel() != output.numel() for part in parts):
-            raise UsageError("reduce_scatter takes tensors of one size from every rank")
+            raise UsageError(
+                "each input tensor of reduce_scatter must have the size of the output tensor"
+            )
     return _reduce(place, "reducescatter", [_joined(parts) for parts in inputs], outputs, opts)
 
 
@@ -158,7 +160,7 @@ def scatter(
     if is_root and len(parts) != place.size:
         raise UsageError(f"scatter needs a tensor for each of {place.size} ranks, not {len(parts)}")
     if any(part.numel() != output.numel() for part in parts):
-        raise UsageError("scatter takes tensors of the size of the one that receives")
+        raise UsageError("each input tensor of scatter must have the size of the output tensor")
     given = _joined(parts) if parts else output.new_empty(0)
     splits = [part.numel() for part in parts] or [0] * place.size
     received = _only(place, opts.rootRank, output.numel())
@@ -210,8 +212,8 @@ def _splits_of(place: GroupPlace, tensor: torch.Tensor, rows: Sequence[int]) -> 
         rows = [length // size] * size
     if len(rows) != size or sum(rows) != length:
         raise UsageError(
-            f"the split sizes {list(rows)} must be one for each of {size} ranks and add up to the "
-            f"{length} rows of the tensor"
+            f"a tensor of {counted(length, 'row')} needs one split size for each of {size} ranks, "
+            f"which add up to {length}, not {list(rows)}"
         )
     width = tensor.numel() // length if length else 0
     return [count * width for count in rows]
@@ -284,8 +286,8 @@ def _gather(flat: Tensors, inputs: Tensors, finish: Finish, opts: Any) -> Collec
             came = operation.result_bytes(index)
             if came != room:
                 raise UsageError(
-                    f"the ranks send {counted(came, 'byte')} in all, but the tensors for them have "
-                    f"{room}"
+                    f"the ranks send {counted(came, 'byte')} in total, but the output tensors "
+                    f"have room for {room}"
                 )
         return finish(operation)
 

@@ -37,7 +37,9 @@ def is_bitwise(kind: Any) -> bool:
 def require_bits(tensor: torch.Tensor, kind: Any) -> None:
     """Raises UsageError unless a bitwise reduction of the tensor has a meaning."""
     if tensor.dtype.is_floating_point or tensor.dtype.is_complex:
-        raise UsageError(f"{kind} of {tensor.dtype} is not offered; integers and bool have bits")
+        raise UsageError(
+            f"{kind} of {tensor.dtype} is not supported; use a tensor of integers or bool"
+        )
 
 
 def folded(rows: torch.Tensor, kind: Any) -> torch.Tensor:
@@ -60,7 +62,7 @@ class SparseSum:
     def __init__(self, tensor: torch.Tensor, kind: Any) -> None:
         if kind not in (ReduceOp.SUM, ReduceOp.AVG):
             raise UsageError(
-                f"{kind} of sparse tensors is not offered; use SUM, AVG, or to_dense()"
+                f"{kind} of sparse tensors is not supported; use SUM, AVG, or to_dense()"
             )
         self._tensor = tensor
         self._is_average = kind == ReduceOp.AVG

@@ -126,7 +126,7 @@ class PairRuntime:
                 finish,
                 self._place.ranks,
                 -1 if sends else self._peer,
-                f"rank {self._peer_of_job} has neither sent to this rank nor received from it yet",
+                f"rank {self._peer_of_job} has neither sent to nor received from this rank yet",
             )
             wrapped = wrap(flight)
             what = f"message {number % _NAMES} of tag {tag} from rank {source} to rank {target}"
@@ -205,7 +205,7 @@ class PairRuntime:
         if self._peer_has_left():
             return find_loss() or ShutdownError(f"rank {rank} {HAS_LEFT}", rank)
         if isinstance(error, RendezvousError):
-            error = RankLostError(f"rank {rank} has come but cannot be reached: {error}", rank)
+            error = RankLostError(f"rank {rank} is running but cannot be reached: {error}", rank)
         return find_loss(_NEWS_S) or error
 
     def _form_soon(self) -> None:
@@ -289,7 +289,8 @@ class _Receipt:
         try:
             if message.dtype not in (None, self.tensor.dtype):
                 raise UsageError(
-                    f"the message is {message.dtype}, the tensor for it is {self.tensor.dtype}"
+                    f"the message has dtype {message.dtype}, the tensor for it has "
+                    f"{self.tensor.dtype}"
                 )
             require_size(message.content.numel(), self.tensor.nbytes)
             if self.tensor.nbytes:

@@ -320,7 +320,7 @@ class HvdtuneProcessGroup(distributed.ProcessGroup):
         if source is not None and not is_own and not self._inbox.has(tag):
             pair = self._pair_with(source)
             return pair.start((False, tag), staged, finish, title, self._timeout_s, self._work)
-        awaits = f"no message with tag {tag} has come"
+        awaits = f"no message with tag {tag} has arrived"
         if is_own:
             awaits = f"this rank has not sent itself a message with tag {tag}"
         flight = Flight(f"recv {title}", self._timeout_s, [staged], finish, (), awaits=awaits)

@@ -75,7 +75,7 @@ def _absent(
     ranks = [place.ranks[rank] for rank in missing]
     names = ", ".join(f"rank {rank}" for rank in ranks)
     error = distributed.DistBackendError(
-        f"monitored_barrier: {names} did not call in {timeout_s:g} s"
+        f"monitored_barrier: {names} did not call it within {timeout_s:g} s"
     )
     vars(error).update(rank=ranks[0])
     return error

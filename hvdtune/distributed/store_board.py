@@ -95,7 +95,7 @@ class StoreBoard(Board):
                     "0) has exited."
                 ) from None
             raise distributed.DistStoreError(
-                f"{who}: rank {', '.join(missing)} did not come within {self._place.timeout_s:g} s"
+                f"{who}: rank {', '.join(missing)} did not join within {self._place.timeout_s:g} s"
             ) from None
         return [json.loads(store.get(key)) for key in keys]
 
@@ -119,7 +119,7 @@ def await_keys(
     pause_s = _FIRST_LOOK_S
     while not store.check(keys):
         if is_hopeless() or time.monotonic() > deadline_s:
-            raise distributed.DistStoreError("The others have not come")
+            raise distributed.DistStoreError("The other ranks have not joined")
         time.sleep(pause_s)
         pause_s = min(2 * pause_s, _LAST_LOOK_S)
 

@@ -45,7 +45,9 @@ def reduction_of(kind: Any, factor: Any) -> Reduction:
     """Return the core's reduction. Raises UsageError if it has none."""
     found = _PLAIN.get(kind)
     if found is None:
-        raise UsageError(f"{kind} is not offered. Use SUM, AVG, MIN, MAX, PRODUCT, BAND, BOR, BXOR")
+        raise UsageError(
+            f"{kind} is not supported. Use SUM, AVG, MIN, MAX, PRODUCT, BAND, BOR or BXOR"
+        )
     return found if factor is None else Reduction(found.op, float(factor))
 
 
@@ -78,7 +80,7 @@ def reduced(tensor: torch.Tensor, kind: Any) -> Memory:
         return Memory(tensor.data_ptr(), name, count, size, tensor.untyped_storage())
     parts = _PARTS.get(tensor.dtype)
     if parts is None or kind not in _OF_PARTS:
-        raise UsageError(f"{kind} of {tensor.dtype} is not offered")
+        raise UsageError(f"{kind} of {tensor.dtype} is not supported")
     return Memory(tensor.data_ptr(), parts, 2 * count, size, tensor.untyped_storage())
 
 
@@ -122,7 +124,8 @@ def require_same_memory(tensors: Sequence[torch.Tensor], memories: Sequence[Memo
     for tensor, memory in zip(tensors, memories, strict=True):
         if tensor.data_ptr() != memory.address:
             raise UsageError(
-                "A tensor was given other memory while it was in flight, so it lacks the result"
+                "The memory of a tensor was replaced while it was in flight, so the result is "
+                "missing"
             )
 
 

@@ -186,17 +186,21 @@ def _switch(knob: str, routes: str, doc: str, help: str = "") -> Term:
 
 # Knobs that hvdtune has, those with a column in the order of Horovod's log.
 KNOBS: Final = (
-    _switch("hierarchical_allreduce", "allreduce", "Reduce within each host first; NCCL builds."),
+    _switch(
+        "hierarchical_allreduce",
+        "allreduce",
+        "Reduce within each host first (only in builds with NCCL).",
+    ),
     _switch(
         "hierarchical_allgather",
         "allgather",
-        "Gather within each host first; MPI builds.",
+        "Gather within each host first (only in builds with MPI).",
         help="Gather within each host, then across hosts.",
     ),
     _switch(
         "torus_allreduce",
         "allreduce",
-        "Reduce in two dimensions; NCCL builds.",
+        "Reduce within each host, then across hosts (only in builds with NCCL).",
         help="Reduce within each host, then between ranks of the same local_rank.",
     ),
     Term(
@@ -301,7 +305,7 @@ _OTHERS: Final = (
     _idle(
         "HOROVOD_MPI_THREADS_DISABLE",
         parse.switch,
-        "MPI is called from one thread; it cannot be on if MPI carries out the collectives",
+        "MPI is called from one thread; refused if MPI carries out the collectives",
         option="mpi_threads_disable",
         key="library_options.mpi_threads_disable",
         effect=Sets("HOROVOD_MPI_THREADS_DISABLE"),
@@ -346,8 +350,8 @@ _OTHERS: Final = (
     _also_option("HOROVOD_GLOO_TIMEOUT_SECONDS", parse.positive, "HVDTUNE_START_TIMEOUT_S",
                  "gloo_timeout_seconds", "library_options.gloo_timeout_seconds"),
     _sets("HOROVOD_GLOO_IFACE", str, "HVDTUNE_INTERFACE"),
-    _place("HOROVOD_GLOO_RENDEZVOUS_ADDR", str, "hvdtune uses its own"),
-    _place("HOROVOD_GLOO_RENDEZVOUS_PORT", _port, "hvdtune uses its own"),
+    _place("HOROVOD_GLOO_RENDEZVOUS_ADDR", str, "hvdtune uses its own rendezvous"),
+    _place("HOROVOD_GLOO_RENDEZVOUS_PORT", _port, "hvdtune uses its own rendezvous"),
     Term(variable="HOROVOD_HOSTNAME", launcher=_TOLD),
     *(
         _place(f"HOROVOD_{level}{name}", kind)
@@ -362,7 +366,7 @@ _OTHERS: Final = (
     _idle("_HOROVOD_SECRET_KEY", str, "every job creates its own key"),
     _idle("DDL_OPTIONS", str, _NO_DDL),
     Term(option="disable_cache", effect=Idle("host checks are not cached")),
-    Term(option="jsrun", effect=Refused("LSF's jsrun is not supported; use --mpi there")),
+    Term(option="jsrun", effect=Refused("LSF's jsrun is not supported; use --mpi on LSF")),
 )  # fmt: skip
 
 TERMS: Final = (*KNOBS, *FOREIGN_KNOBS, *_OTHERS)

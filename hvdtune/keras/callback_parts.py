@@ -54,9 +54,10 @@ class BroadcastPart:
         all_have_all, all_have_models, *bounds = minimum_of(said, "variables.built")
         if all_have_models and bounds != [*sizes, *(-size for size in sizes)]:
             raise UsageError(
-                f"the ranks' models differ: they have {_range(bounds[0], -bounds[2])} variables "
-                f"of {_range(bounds[1], -bounds[3])} numbers, rank {runtime.rank()}'s has "
-                f"{sizes[0]:,} of {sizes[1]:,}; build the same model on every rank"
+                f"the ranks' models differ: {_range(bounds[0], -bounds[2])} variables with "
+                f"{_range(bounds[1], -bounds[3])} elements in total; rank "
+                f"{runtime.rank()} has {sizes[0]:,} variables with {sizes[1]:,} elements. Build "
+                "the same model on every rank"
             )
         # A model that the root has loaded is built where the others' new ones are not.
         if all_have_all:

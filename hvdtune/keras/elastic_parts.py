@@ -64,7 +64,8 @@ class VariablesState(ObjectState):
         found = [value.shape for value in values]
         if own != found:
             raise UsageError(
-                f"The commit contains variables of the shapes {found}; this training's have {own}"
+                f"The commit contains variables of the shapes {found}; those of this training "
+                f"have the shapes {own}"
             )
         check_names(snapshot["objects"], self._saved_state)
         self._saved_values = list(zip(variables, values, strict=True))

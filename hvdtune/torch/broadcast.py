@@ -223,9 +223,10 @@ def _check_groups(
     odd = int(complete(handle))
     if odd < 0:
         return
-    its = f"parameter groups of sizes {counts}" if own == odd else "other parameter groups"
+    its = f"groups of sizes {counts}" if own == odd else "different ones"
     raise UsageError(
-        f"the optimizer of rank {odd} has {its}, that of root rank {root_rank} has {wanted}"
+        f"the optimizer of root rank {root_rank} has parameter groups of sizes {wanted}, that of "
+        f"rank {odd} has {its}"
     )
 
 

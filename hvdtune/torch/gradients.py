@@ -46,8 +46,8 @@ def describe(parameter: torch.Tensor, name: str, compression: Any) -> Gradient[t
         dtype = _WIRE_DTYPES[compression] or dtype
     if known and dtype not in DTYPES:
         raise UsageError(
-            f"parameter {name} is {_plain(dtype)}, whose gradients cannot be combined"
-            + ("; use torch.view_as_real() of it as the parameter" if dtype.is_complex else "")
+            f"parameter {name} has dtype {_plain(dtype)}, whose gradients cannot be combined"
+            + ("; make its torch.view_as_real() the parameter" if dtype.is_complex else "")
         )
     packable = known and parameter.device.type == "cpu"
     count = parameter.numel()

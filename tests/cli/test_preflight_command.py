@@ -79,7 +79,7 @@ def test_hosts_of_an_allocation_that_cannot_be_read_are_not_this_one(
 def test_an_interface_that_is_not_there_is_named_by_its_option(call):
     code, out, err = call("preflight", "-H", "127.0.0.2", "--network-interface", "absent0")
     assert (code, out) == (2, "")
-    assert "--network-interface absent0 is not an interface of this host: " in err
+    assert "--network-interface absent0 is not one of this host's interfaces: " in err
 
 
 @pytest.fixture

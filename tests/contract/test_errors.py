@@ -145,7 +145,7 @@ def misuse_sets(name):
 def test_misuse_of_process_sets_is_refused(framework):
     for said, after in run(misuse_sets, 2, framework):
         text = "\n".join(said)
-        for part in ("at least one rank", "each rank once", "rank numbers", "a job of 2 ranks"):
+        for part in ("at least one rank", "a rank twice", "rank numbers", "a job of 2 ranks"):
             assert part in text
         assert "not registered" in said[-1]
         assert after == 2.0

@@ -114,7 +114,7 @@ def test_a_text_that_is_no_number_is_refused(variable):
         ({"HOROVOD_ELASTIC": "1"}, "started by `hvdtune run --min-np`"),
         ({"HOROVOD_CONTROLLER": "mpl"}, "HOROVOD_CONTROLLER=mpl is not one of mpi, gloo, ccl"),
         ({"HOROVOD_LOG_LEVEL": "loud"}, "HOROVOD_LOG_LEVEL=loud is not one of trace, debug"),
-        ({"HOROVOD_GLOO_IFACE": "nosuch0"}, "is not an interface of this host"),
+        ({"HOROVOD_GLOO_IFACE": "nosuch0"}, "is not one of this host's interfaces"),
         ({"HOROVOD_FUSION_THRESHOLD": "-1"}, "HOROVOD_FUSION_THRESHOLD=-1 is negative"),
         (
             {"HOROVOD_MPI_THREADS_DISABLE": "1", "HOROVOD_CPU_OPERATIONS": "mpi"},

@@ -148,7 +148,7 @@ def test_a_variable_of_horovods_that_the_script_sets_before_init_counts(
             "this job was started with HVDTUNE_CYCLE_TIME_MS=3",
         ),
         ({}, "HOROVOD_GLOO_TIMEOUT_SECONDS", "80", "started with HVDTUNE_START_TIMEOUT_S=30"),
-        ({}, "HOROVOD_AUTOTUNE", "1", "the launcher tunes, by `hvdtune run --autotune`"),
+        ({}, "HOROVOD_AUTOTUNE", "1", "tuning needs the launcher: use `hvdtune run --autotune`"),
         (
             {"HVDTUNE_TIMELINE": "/run/rank-%r.hvt"},
             "HOROVOD_TIMELINE",

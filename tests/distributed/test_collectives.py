@@ -203,7 +203,7 @@ def test_a_call_that_cannot_be_says_why_and_the_group_goes_on(tmp_path):
         assert "broadcast" in operation and "rank 1 announced allreduce" in operation
         assert "times the elements" in share
         assert "on the CPU, not on meta" in place
-        assert "BXOR of torch.float32 is not offered" in op
+        assert "BXOR of torch.float32 is not supported" in op
 
 
 def one_errs(rank, size):

@@ -36,7 +36,7 @@ def bitwise(rank, size):
         part = torch.empty(2, dtype=torch.int32)
         dist.reduce_scatter_single(part, of(rank, torch.int32, (2 * size,)), op)
         assert torch.equal(part, whole[2 * rank : 2 * rank + 2])
-    with pytest.raises(ValueError, match=r"BAND of torch\.float32 is not offered"):
+    with pytest.raises(ValueError, match=r"BAND of torch\.float32 is not supported"):
         dist.all_reduce(torch.ones(1), dist.ReduceOp.BAND)
 
 
@@ -59,7 +59,7 @@ def sparse(rank, size):
     total = sum(rows(r, torch.float32, 2).to_dense() for r in range(size))
     assert torch.allclose(mean.to_dense(), total / size)
     assert scalars.to_dense().tolist() == [3, 2, 1, 0]
-    with pytest.raises(ValueError, match="MAX of sparse tensors is not offered"):
+    with pytest.raises(ValueError, match="MAX of sparse tensors is not supported"):
         dist.all_reduce(rows(rank, torch.float32, 2), dist.ReduceOp.MAX)
     with pytest.raises(dist.DistBackendError, match="sparse tensors differ in shape"):
         dist.all_reduce(torch.eye(2 + rank).to_sparse())

@@ -37,7 +37,7 @@ def test_a_receipt_whose_sender_does_not_come_is_told(tmp_path):
     _, told, _ = members.run(tells_of_a_first_receipt, SIZE, tmp_path)
     assert re.fullmatch(
         r"recv 0 from rank 0, tag 0, of process group \S+ has waited for [\d.]+ s: rank 0 has "
-        "neither sent to this rank nor received from it yet",
+        "neither sent to nor received from this rank yet",
         told,
     )
 

@@ -45,6 +45,6 @@ def test_a_killed_rank_ends_it_at_once(tmp_path):
 
 def test_who_has_not_come_is_named_on_all_that_have(tmp_path):
     found = members.run(misses_two, 4, tmp_path)
-    one = (2, "monitored_barrier: rank 2 did not call in 0.3 s")
-    both = (2, "monitored_barrier: rank 2, rank 3 did not call in 0.3 s")
+    one = (2, "monitored_barrier: rank 2 did not call it within 0.3 s")
+    both = (2, "monitored_barrier: rank 2, rank 3 did not call it within 0.3 s")
     assert found == [[one, both], [one, both], None, None]

@@ -294,9 +294,9 @@ def unlike():
 
 def test_models_that_differ_are_refused_on_every_rank(said):
     assert said["unlike"] == [
-        "the ranks' models differ: they have 4 to 6 variables of 12 to 18 numbers, "
-        f"rank {rank}'s has {own}; build the same model on every rank"
-        for rank, own in enumerate(("4 of 12", "6 of 18"))
+        "the ranks' models differ: 4 to 6 variables with 12 to 18 elements in total; "
+        f"rank {rank} has {own} elements. Build the same model on every rank"
+        for rank, own in enumerate(("4 variables with 12", "6 variables with 18"))
     ]
 
 

@@ -439,13 +439,13 @@ REFUSALS = [
     "not int",
     "wrap it once",
     "do not support Adasum",
-    "is a number of at least 0",
+    "must be a number of at least 0",
     "backward_passes",
     "not a Keras layer",
     "jit_compile",
     "DistributedOptimizer(LossScaleOptimizer(",
-    "apply of this SGD is replaced",
-    "apply of this Adam is replaced",
+    "apply of this SGD was replaced",
+    "apply of this Adam was replaced",
 ]
 
 

@@ -170,7 +170,7 @@ def test_a_key_file_of_another_user_is_refused(tmp_path, monkeypatch):
         ({"HVDTUNE_ADDRESS": "0.0.0.0"}, "HVDTUNE_ADDRESS=0.0.0.0 means every interface"),
         ({"HVDTUNE_ADDRESS": "::"}, "HVDTUNE_ADDRESS=:: means every interface"),
         ({"HVDTUNE_ADDRESS": "::ffff:0.0.0.0"}, "means every interface"),
-        ({"HVDTUNE_INTERFACE": "nosuch0"}, "is not an interface of this host: .*lo"),
+        ({"HVDTUNE_INTERFACE": "nosuch0"}, "is not one of this host's interfaces: .*lo"),
         ({"HVDTUNE_INTERFACE": "lo", "HVDTUNE_ADDRESS": "127.0.0.9"}, "not both"),
         ({"HVDTUNE_CYCLE_TIME_MS": "fast"}, "HVDTUNE_CYCLE_TIME_MS: "),
         ({"HOROVOD_FUSION_THRESHOLD": "9999999999"}, "HOROVOD_FUSION_THRESHOLD: .*out of range"),

@@ -276,7 +276,7 @@ def test_an_elastic_job_of_a_function_that_raises_fails_with_its_error(tmp_path)
         (
             {"network_interface": "none0,lo"},
             UsageError,
-            "HVDTUNE_INTERFACE=none0 is not an interface of this host",
+            "HVDTUNE_INTERFACE=none0 is not one of this host's interfaces",
         ),
     ],
 )

@@ -73,7 +73,7 @@ def started(line: tuple[int, bool, int] | None) -> int:
 
 def as_core_error(error: dist.DistBackendError) -> HvdtuneError:
     text, rank = str(error), getattr(error, "rank", -1)
-    if "other memory" in text:
+    if "was replaced while" in text:
         return UsageError(text)
     if "announced" in text:
         return MismatchError(text)

@@ -155,7 +155,9 @@ def test_a_local_rank_that_two_processes_of_a_host_were_told_is_told_again(proce
     ]
     said = [process.communicate(timeout=90) for process in started]
     assert [out for out, _ in said] == ["2\n", "2\n"]
-    about = "torchrun reports local rank 0 for this process, but it is number 1 of the ranks on"
+    about = (
+        "torchrun reports local rank 0 for this process, but hvd.local_rank() returns 1, counted"
+    )
     assert [about in error for _, error in said] == [False, True]
     assert ["Did you mean HVDTUNE_CYCLE_TIME_MS?" in error for _, error in said] == [True, False]
 
@@ -164,10 +166,10 @@ def test_a_local_rank_that_two_processes_of_a_host_were_told_is_told_again(proce
 @pytest.mark.parametrize(
     ("rank", "key", "sentence"),
     [
-        (0, {}, ".json, in a folder that all hosts must share. To run this process alone"),
+        (0, {}, ".json. All hosts must share its folder. To run this process alone"),
         (1, {}, "No file of rank 0 at "),
-        (0, {"HVDTUNE_KEY": KEY}, ". Rank 0 listens on 127.0.0.1; the others connect to 127.0.0.1"),
-        (1, {"HVDTUNE_KEY": KEY}, "HVDTUNE_RENDEZVOUS_HOST and HVDTUNE_RENDEZVOUS_PORT select"),
+        (0, {"HVDTUNE_KEY": KEY}, ". Rank 0 listens on 127.0.0.1; the others connect to port "),
+        (1, {"HVDTUNE_KEY": KEY}, "To use another host or port, set HVDTUNE_RENDEZVOUS_HOST or"),
     ],
 )
 def test_a_rank_whose_peers_do_not_come_says_who_is_missing_and_what_to_do(

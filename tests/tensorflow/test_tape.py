@@ -366,7 +366,7 @@ def test_what_a_tape_gives(said, body, wanted):
 BAD = {
     "a tf.GradientTape is needed": lambda tape: hvd.DistributedGradientTape(None),
     "wrap it once": lambda tape: hvd.DistributedGradientTape(hvd.DistributedGradientTape(tape)),
-    "is a number of at least 0": lambda tape: hvd.DistributedGradientTape(tape, groups=-1),
+    "must be a number of at least 0": lambda tape: hvd.DistributedGradientTape(tape, groups=-1),
     "a list of lists": lambda tape: hvd.DistributedGradientTape(tape, groups=[1]),
     "needs op=Average": lambda tape: hvd.DistributedGradientTape(
         tape, op=hvd.Sum, gradient_predivide_factor=2.0

@@ -29,7 +29,7 @@ def compare():
     torch_hvd.broadcast_parameters(model.state_dict(), root_rank=0)
     found["sent"] = [variable.numpy().tolist() for variable in model.variables]
     plain, weight = keras.optimizers.SGD(), keras.Variable(np.ones(2, "float32"))
-    with pytest.raises(UsageError, match="is a number of at least 0 or a list of lists"):
+    with pytest.raises(UsageError, match="must be a number of at least 0 or a list of lists"):
         hvd.DistributedOptimizer(plain, groups=-1)
     with pytest.raises(UsageError, match="groups contains one of the variables twice"):
         hvd.DistributedOptimizer(plain, groups=[[weight], [weight]])

@@ -41,7 +41,9 @@ def parse(text: str) -> Costs | None:
             text = Path(text).read_text(encoding="utf-8-sig")
         except (OSError, UnicodeDecodeError) as error:
             why = getattr(error, "strerror", None) or "not a text file"
-            raise ValueError(f'is not "measure", JSON or a readable file ({why})') from None
+            raise ValueError(
+                f'must be "measure", JSON or the path of a readable file ({why})'
+            ) from None
     return _costs_of(text)
 
 
@@ -73,9 +75,10 @@ def render(costs: Mapping[str, float]) -> str:
     """Return the costs in one line of text."""
     gb_s = {name: 1024 / costs[name] for name in NAMES if "copy" in name}
     return (
-        f"copies {gb_s['copy_ns']:.1f} GB/s ({gb_s['far_copy_ns']:.1f} beyond the cache), between "
-        f"processes {gb_s['peer_copy_ns']:.1f} ({gb_s['far_peer_copy_ns']:.1f}) and "
-        f"{costs['peer_call_ns'] / 1000:.1f} us per call, wake-up {costs['wake_ns'] / 1000:.0f} us"
+        f"copies {gb_s['copy_ns']:.1f} GB/s ({gb_s['far_copy_ns']:.1f} beyond the cache); copies "
+        f"between processes {gb_s['peer_copy_ns']:.1f} GB/s ({gb_s['far_peer_copy_ns']:.1f} beyond "
+        f"the cache) plus {costs['peer_call_ns'] / 1000:.1f} us per call; wake-up "
+        f"{costs['wake_ns'] / 1000:.0f} us"
     )
 
 

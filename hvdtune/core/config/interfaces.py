@@ -26,7 +26,7 @@ def address_of_interface(name: str) -> str:
 
     interfaces = psutil.net_if_addrs()
     if name not in interfaces:
-        raise ValueError(f"is not an interface of this host: {', '.join(sorted(interfaces))}")
+        raise ValueError(f"is not one of this host's interfaces: {', '.join(sorted(interfaces))}")
     addresses = [
         ipaddress.ip_address(entry.address)
         for entry in interfaces[name]

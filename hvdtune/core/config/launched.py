@@ -143,7 +143,7 @@ def settle(environ: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]
     if chosen and "HVDTUNE_ADDRESS" in launch.before:
         settled.pop("HVDTUNE_ADDRESS", None)
     if launch.is_changed(environ, "HOROVOD_AUTOTUNE") and environ.get("HOROVOD_AUTOTUNE"):
-        why = "the launcher tunes, by `hvdtune run --autotune`"
+        why = "tuning needs the launcher: use `hvdtune run --autotune`"
         ignored.append(ignored_warning(environ, "HOROVOD_AUTOTUNE", why))
     return settled, tuple(ignored)
 

@@ -19,15 +19,16 @@ T = TypeVar("T")
 PREFIX: Final = "HVDTUNE_"
 _ALIKE: Final = 0.7  # similarity of two names, as of difflib
 VARIABLES: Final[Mapping[str, str]] = {
-    "HVDTUNE_STARTED_BY": "Launcher whose variables describe the job, if several have set theirs; "
-    "`none` for a single process.",
+    "HVDTUNE_STARTED_BY": "Launcher whose variables hvdtune reads, if several launchers have set "
+    "variables; `none` for a single process.",
     "HVDTUNE_NODES": "Number of hosts, if one process was started by hand on each.",
     "HVDTUNE_NODE": "Number of this host, from 0.",
-    "HVDTUNE_HOST": "Name of this rank's host. [default: the launcher's, else the system's]",
+    "HVDTUNE_HOST": "Name of this rank's host. [default: the name that the launcher sets, else the "
+    "system's host name]",
     "HVDTUNE_JOB_ID": "Job ID. Must be the same on all ranks and different for each of the user's "
     "jobs.",
-    "HVDTUNE_SHARED_FOLDER": "Folder of the user that all hosts share. Rank 0 writes its address "
-    "there. [default: jobs in ~/.cache/hvdtune]",
+    "HVDTUNE_SHARED_FOLDER": "Folder that belongs to the user and is shared by all hosts. Rank 0 "
+    "writes its address there. [default: jobs in ~/.cache/hvdtune]",
     "HVDTUNE_KEY": "Key of 64 hexadecimal digits. Must be the same on all ranks.",
     "HVDTUNE_KEY_FILE": "File with the key. Its mode must be 0600.",
     "HVDTUNE_RENDEZVOUS_HOST": "Host of rank 0. Requires a key.",
@@ -38,24 +39,25 @@ VARIABLES: Final[Mapping[str, str]] = {
     "HVDTUNE_ADDRESS": "This host's address for the other ranks, instead of an interface.",
     "HVDTUNE_TRANSPORT": "Set to `tcp` to disable shared memory between ranks on the same host. "
     "[default: auto]",
-    "HVDTUNE_CONTROLLER": "Library that forms the job: `auto`, `mpi` or `hvdtune`. [default: auto]",
+    "HVDTUNE_CONTROLLER": "Library with which the ranks find each other: `auto`, `mpi` or "
+    "`hvdtune`. [default: auto]",
     "HVDTUNE_CPU_OPERATIONS": "Library for collectives on the CPU: `hvdtune` or `mpi`. [default: "
     "hvdtune]",
     "HVDTUNE_GPU_OPERATIONS": "Library for collectives on the GPU: `auto`, `nccl` or `host`, which "
     "copies through host memory. [default: auto]",
-    "HVDTUNE_GPU_BITS": "Set to `exact` to make sums of GPU tensors equal to those of the CPU, bit "
-    "by bit. [default: nccl]",
-    "HVDTUNE_JOIN": "Set to `horovod` to refuse allgather and broadcast while a rank has joined. "
-    "Rank 0's value is used. [default: hvdtune]",
+    "HVDTUNE_GPU_BITS": "Set to `exact` to make sums of GPU tensors bit-identical to sums on the "
+    "CPU. [default: nccl]",
+    "HVDTUNE_JOIN": "Set to `horovod` to refuse allgather and broadcast while a rank waits in "
+    "`hvd.join()`. Rank 0's value is used. [default: hvdtune]",
     "HVDTUNE_CUDA_LIBRARY": "Path of the CUDA driver library.",
     "HVDTUNE_NCCL_LIBRARY": "Path of the NCCL library, if the process has not loaded NCCL yet.",
     "HVDTUNE_ZERO_COPY": "Set to 0 to disable zero-copy between ranks on the same host. "
     "[default: 1]",
-    "HVDTUNE_HOST_COSTS": "Costs of copies and messages on this host as JSON or a file, or "
-    "`measure`. [default: measured once per host]",
+    "HVDTUNE_HOST_COSTS": "Costs of copies and messages on this host: JSON, the path of a JSON "
+    "file, or `measure` to measure again. [default: measured once per host]",
     "HVDTUNE_THREAD_AFFINITY": "Cores of hvdtune's threads, one per rank of a host, as in `0,2`.",
-    "HVDTUNE_HEARTBEAT_TIMEOUT_S": "Seconds of silence after which a rank is suspected. "
-    "[default: 2]",
+    "HVDTUNE_HEARTBEAT_TIMEOUT_S": "Seconds of silence after which a rank is suspected to have "
+    "failed. [default: 2]",
     "HVDTUNE_HANG_WARNING_S": "Seconds without progress after which rank 0 reports the wait graph; "
     "0 disables it. [default: 5]",
     "HVDTUNE_HANG_ABORT_S": "Seconds without progress after which the job fails; 0 disables it. "
@@ -64,11 +66,12 @@ VARIABLES: Final[Mapping[str, str]] = {
     "`-rankN` is appended to the name if there are several ranks.",
     "HVDTUNE_TIMELINE_STEPS": "Steps to record, as in `100:120`. [default: all]",
     "HVDTUNE_TIMELINE_MAX_MB": "Maximum size of a rank's timeline in MiB. [default: no limit]",
-    "HVDTUNE_TIMELINE_WHEN_FULL": "Action at that size: `ring` drops the oldest records, `stop` "
-    "ends the recording. [default: ring]",
+    "HVDTUNE_TIMELINE_WHEN_FULL": "Action when the timeline reaches its maximum size: `ring` "
+    "drops the oldest records, `stop` ends the recording. [default: ring]",
     "HVDTUNE_LOG_LEVEL": "Log level for stderr, from `trace` to `fatal`. [default: warning]",
     "HVDTUNE_STORAGE": "URL of the database of studies that several tuners share.",
-    "HVDTUNE_WORKBENCH_PYTHON": "Python of another environment with hvdtune[workbench].",
+    "HVDTUNE_WORKBENCH_PYTHON": "Path of the Python of another environment that has "
+    "hvdtune[workbench].",
 }
 # Set by hvdtune's own programs and tests.
 _INTERNAL: Final[frozenset[str]] = OWN_PLACE | {

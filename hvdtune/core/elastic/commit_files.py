@@ -250,7 +250,7 @@ def _key_path() -> Path:
     try:
         return config_folder() / "commit-key"
     except RuntimeError as error:  # a user without a home
-        raise OSError(errno.ENOENT, f"No folder for the commit key: {error}") from None
+        raise OSError(errno.ENOENT, f"Found no folder for the commit key: {error}") from None
 
 
 @contextlib.contextmanager

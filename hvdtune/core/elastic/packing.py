@@ -109,7 +109,7 @@ def unpack(data: bytes | memoryview, *, may_unpickle: bool) -> Any:
         buffers.append(view[start : start + length])
         start += length
     if start != len(view):
-        raise ValueError("the buffers have another length")
+        raise ValueError("the length of the buffers does not match the header")
     try:
         return _Unpacker(buffers, pickled, may_unpickle).value(tree)
     except (IndexError, KeyError, TypeError, RecursionError) as error:
@@ -130,7 +130,7 @@ def _head_of(view: memoryview) -> tuple[Any, list[int], list[str], int]:
             view[_HEAD.size : start], type=tuple[Any, list[int], list[str]]
         )
     except (struct.error, msgspec.MsgspecError, RecursionError) as error:
-        raise ValueError(f"the head cannot be read: {error}") from error
+        raise ValueError(f"the header cannot be read: {error}") from error
     return tree, lengths, pickled, start
 
 
@@ -304,7 +304,9 @@ def _dtype_of(text: str) -> np.dtype[Any]:
     try:
         dtype = np.dtype(text)
     except TypeError:
-        raise UsageError(f"the data contain arrays of {text}, which this NumPy lacks") from None
+        raise UsageError(
+            f"the data contain arrays of dtype {text}, which this NumPy does not support"
+        ) from None
     if dtype.hasobject:
         raise ValueError(f"cannot store an array of {text} without pickling")
     return dtype

@@ -51,7 +51,7 @@ class PerRank:
         if not isinstance(copies, int) or copies < 0:
             raise ArgumentError("copies", "must be a whole number of at least 0", copies)
         if not callable(merge):
-            raise ArgumentError("merge", "must be a function of a list of values", merge)
+            raise ArgumentError("merge", "must be a function that takes a list of values", merge)
         self.value, self.merge, self.copies = value, merge, copies
 
 
@@ -215,8 +215,8 @@ class PartStore:
         names = sorted(_loaded(found.held[0]))
         if names != sorted(self._merge):
             raise UsageError(
-                f"The commit contains {', '.join(names)} per rank; this training's state has "
-                f"{', '.join(sorted(self._merge))}."
+                f"The commit contains the PerRank values {', '.join(names)}; this training's "
+                f"state has {', '.join(sorted(self._merge))}."
             )
         self._newest, self._settled, self._prepared = found.version, found, None
 
@@ -352,4 +352,4 @@ def _loaded(part: bytes) -> dict[str, Any]:
 def _refuse(ranks: Sequence[int], failure: Exception | None) -> None:
     where = f"{counted(len(ranks), 'rank')} ({', '.join(map(str, ranks))})"
     why = f": {failure}" if failure else ""
-    raise UsageError(f"a PerRank value of {where} cannot be pickled{why}") from failure
+    raise UsageError(f"a PerRank value cannot be pickled on {where}{why}") from failure

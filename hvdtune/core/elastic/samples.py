@@ -112,7 +112,7 @@ class SampleLedger:
             if not self._has_warned:
                 warnings.warn(
                     f"cannot write the audit file {self.audit}: {error.strerror}. Training "
-                    "continues, and each commit tries again",
+                    "continues, and each commit retries the write",
                     RuntimeWarning,
                     stacklevel=4,  # of who calls commit()
                 )

@@ -24,8 +24,8 @@ def check_groups(groups: Any, members: str) -> None:
     is_list = isinstance(groups, list | tuple)
     if not is_number and not (is_list and all(isinstance(g, list | tuple) for g in groups)):
         raise UsageError(
-            f"groups (or num_groups) is a number of at least 0 or a list of lists of {members}, "
-            f"not {groups!r:.80}"
+            f"groups (or num_groups) must be a number of at least 0 or a list of lists of "
+            f"{members}, not {groups!r:.80}"
         )
     grouped_ones = [] if is_number else list(itertools.chain.from_iterable(groups))
     if len(set(map(id, grouped_ones))) < len(grouped_ones):

@@ -41,7 +41,7 @@ SAME_KEY: Final = (
     "set, the same job"
 )
 ELSEWHERE: Final = (
-    "HVDTUNE_RENDEZVOUS_HOST and HVDTUNE_RENDEZVOUS_PORT select another host and port"
+    "To use another host or port, set HVDTUNE_RENDEZVOUS_HOST or HVDTUNE_RENDEZVOUS_PORT"
 )
 _ALONE: Final = "To run this process alone, set HVDTUNE_STARTED_BY=none"
 
@@ -180,8 +180,8 @@ class _PortBoard(PointBoard):
     """The host of rank 0 and a port that follows from the job. The ranks have the key."""
 
     if_taken = (
-        "Unless another rank 0 of this job has that port, set HVDTUNE_RENDEZVOUS_PORT, the same on "
-        "all ranks, to a free port"
+        "If that port belongs to another program, not to another rank 0 of this job, set "
+        "HVDTUNE_RENDEZVOUS_PORT to a free port, the same on all ranks"
     )
 
     @property
@@ -211,10 +211,10 @@ class _PortBoard(PointBoard):
             try:
                 route.addresses_of(host)
             except OSError:
-                unknown = ", an unknown name"
+                unknown = " (unknown to this host)"
         return (
-            f"Rank 0 listens on {self._listening_address()}; the others connect to {host}"
-            f"{unknown}, port {self._port}"
+            f"Rank 0 listens on {self._listening_address()}; the others connect to port "
+            f"{self._port} of {host}{unknown}"
         )
 
 
@@ -271,19 +271,19 @@ class _FileBoard(PointBoard):
 
     def _missing(self, timeout_s: float, detail: str) -> RendezvousError:
         instead = (
-            "HVDTUNE_RENDEZVOUS_HOST to the host of rank 0, so that the key is enough"
+            "HVDTUNE_RENDEZVOUS_HOST to the host of rank 0, which makes the file unnecessary"
             if self._key
             else "HVDTUNE_KEY to the same key on all ranks"
         )
         return RendezvousError(
             f"No file of rank 0 at {self.path} within {timeout_s:g} s{detail}. If the hosts do not "
             f"share that folder, set HVDTUNE_SHARED_FOLDER to one that they share, or {instead}. "
-            f"If rank 0 has another job ID than {self._job}, set HVDTUNE_JOB_ID, the same on all "
+            f"If the job ID of rank 0 is not {self._job}, set HVDTUNE_JOB_ID, the same on all "
             f"ranks. {_TWICE}"
         )
 
     def of_rank_0(self) -> str:
-        return f"The others look for {self.path}, in a folder that all hosts must share"
+        return f"The other ranks look for {self.path}. All hosts must share its folder"
 
 
 def _addresses_of(host: str, timeout_s: float) -> list[str]:

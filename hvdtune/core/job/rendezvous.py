@@ -205,7 +205,7 @@ def _aborted_if(is_hopeless: Callable[[], bool] | None, channel: JobChannel) -> 
     def look() -> None:
         while not is_over.wait(_LOOK_S):
             if is_hopeless():
-                channel.abort("Other ranks can no longer come.")
+                channel.abort("The other ranks can no longer join.")
                 return
 
     thread = threading.Thread(target=look, name="hvdtune-meeting", daemon=True)

@@ -137,8 +137,8 @@ def check_has_gradient(spec: CollectiveSpec, how: Any, name: str | None, remedy:
     if isinstance(how, Reduction) and how.op not in (ReduceOp.AVERAGE, ReduceOp.SUM):
         what = f"{spec.name} {name}" if name else spec.name
         raise UsageError(
-            f"no gradient flows through {what} by {how.op.name.title()}, only by Average and Sum; "
-            f"use {remedy} if no gradient is needed"
+            f"{what} with op={how.op.name.title()} has no gradient, only Average and Sum have; use "
+            f"{remedy} if no gradient is needed"
         )
 
 

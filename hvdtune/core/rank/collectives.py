@@ -269,8 +269,8 @@ def _prepare(
         for staged, buffer, output in zip(staging, written, outputs, strict=True):
             if adapter.address(staged) != buffer.address:
                 raise UsageError(
-                    f'tensor "{request.name}" was given other memory while it was in flight, so '
-                    "the result is not in it: call synchronize() before you change its memory"
+                    f'the memory of tensor "{request.name}" was replaced while it was in flight, '
+                    "so the result is missing: call synchronize() before you replace the memory"
                 )
             adapter.copy_out(staged, output)
         return list(outputs)

@@ -131,7 +131,7 @@ def _groups(by_rank: Sequence[_GivenSets]) -> list[list[tuple[int, ...]]]:
                 raise UsageError(
                     f"{_WHAT}: MPI did not start the {len(by_rank)} ranks of this job, so a "
                     "communicator cannot contain several of them. Start them with mpirun, or "
-                    "make process sets of ranks."
+                    "create process sets from rank numbers."
                 )
             outside = [each for each in ranks if is_comm and each not in place]
             if outside:

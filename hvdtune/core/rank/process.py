@@ -45,7 +45,7 @@ BESIDE: Final = 0
 _NAME_BYTES: Final = 8
 
 OF_THE_PARENT: Final = (
-    "this process was forked from a rank of a job and is not part of it. Call hvdtune's functions "
+    "this process was forked from a rank of a job and is not a rank. Call hvdtune's functions "
     "in the parent only, and pass values such as hvd.rank() to the child"
 )
 
@@ -306,8 +306,8 @@ def _compare_local_rank(place: LauncherPlace, local_rank: int) -> None:
     """Warns if the launcher's local rank differs from the one of the ranks on this host."""
     if place.local_rank not in (None, local_rank):
         warnings.warn(
-            f"{place.title} reports local rank {place.local_rank} for this process, but it is "
-            f"number {local_rank} of the ranks on this host, as hvd.local_rank() returns. A "
+            f"{place.title} reports local rank {place.local_rank} for this process, but "
+            f"hvd.local_rank() returns {local_rank}, counted among the ranks on this host. A "
             "script that uses both numbers may select two different devices",
             stacklevel=4,  # of who calls init
         )

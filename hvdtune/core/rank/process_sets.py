@@ -128,7 +128,7 @@ def _sorted_ranks(given: object) -> list[int]:
     if not ranks:
         raise UsageError("a process set needs at least one rank")
     if len(set(ranks)) < len(ranks):
-        raise UsageError(f"a process set must contain each rank once, not {ranks}")
+        raise UsageError(f"a process set cannot contain a rank twice: {ranks}")
     return ranks
 
 

@@ -107,7 +107,7 @@ def _check_alike(line: str) -> None:
 
     number = len(PROCESS.script_knobs)
     # If a rank declares nothing, the others' hang report shows this name.
-    name = f"hvd.knob, declaration {number + 1} (every rank makes it)"
+    name = f"hvd.knob, declaration {number + 1} (required on every rank)"
     lines = [text.decode() for text in handles.gather_lines(name, line.encode())]
     for rank, other in enumerate(lines):
         if other != lines[0]:

@@ -240,7 +240,9 @@ def _join(data: np.ndarray[Any, Any], facts: list[Any]) -> torch.Tensor:
     name, shape, device, requires_grad = facts
     dtype = getattr(torch, name, None)
     if not isinstance(dtype, torch.dtype):
-        raise UsageError(f"the data contain tensors of {name}, which this PyTorch lacks")
+        raise UsageError(
+            f"the data contain tensors of dtype {name}, which this PyTorch does not support"
+        )
     tensor = torch.empty(shape, dtype=dtype)
     tensor.reshape(-1).view(torch.uint8).numpy()[:] = data
     if device != "cpu":  # where that is a GPU: this process's
