@@ -207,7 +207,10 @@ def _changed(variant: Variant, knobs: Sequence[Knob], first: Setting) -> Setting
         value = others[0]
     value = script_knobs.find_value(knob.name, value, knob.choices)
     if value == in_use:
-        raise UsageError(f"{variant.name} = {value} is the script's own value: name another one")
+        raise UsageError(
+            f"{variant.name} = {value} is the value that the script uses already: "
+            "specify a different one"
+        )
     return {knob.name: value}
 
 
@@ -264,7 +267,7 @@ def _naming(name: str, runner: PairRunner, run_dir: Path) -> Iterator[None]:
     except TrialFailed as failure:
         text = f"{name} cannot be measured: {failure}"
         if pairs := len(runner.log.pairs):
-            text += f"; {counted(pairs, 'pair')} keptkept; continue with -o {run_dir}"
+            text += f"; {counted(pairs, 'pair')} kept; continue with -o {run_dir}"
         if isinstance(failure, JobCrashed):
             raise ScriptFailed(text, failure.exit_code) from failure
         raise StudyError(text) from failure

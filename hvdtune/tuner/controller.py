@@ -219,7 +219,7 @@ def _run(
             _take_script_knobs(runner, runner.run.resumable, store, options, study)
         calibration = calibrate(runner, shape, options)
     except RunOver:
-        text = "the script ended before the default was measured; let it take more steps"
+        text = "the script ended before the default was measured; it must take more steps"
         raise StudyError(text) from None
     context = StudyContext(runner, calibration, options)
     floor = calibration.floor(options.proof.min_pairs)
@@ -291,7 +291,7 @@ def _known_here(
     there = Fingerprint(tensors=parse_fingerprint(known.fingerprint).tensors)
     other = list(differences(there, Fingerprint(tensors=recorded_tensors(run_dir))))
     if store.space.adopt(known.setting) != dict(known.setting):
-        other.append("its setting is outside this study's search space")
+        other.append("that setting is outside this study's search space")
     if not other:
         return known
     context.reporter.notice(f"ignored the setting of {known.source}: {'; '.join(other)}")
@@ -311,7 +311,9 @@ def _take_script_knobs(
     runner.default = space.default
     store.begin(space, options, _first_settings(study, space), sampler_for(space, options))
     if study.near and space.adopt(study.first_settings[-1]):
-        runner.reporter.notice(f"the setting of {study.near} is tried early")
+        runner.reporter.notice(
+            f"the setting of {study.near}, the most similar study, is tried early"
+        )
 
 
 def _note_failed(store: StudyStore, setting: Setting, reason: str) -> None:

@@ -178,7 +178,9 @@ def reducing(hvdtune, script, tmp_path):
     return start
 
 
-_OTHER = "p.yaml was measured elsewhere: tensors: 9 of 0.001 MB there, 1 of 0.04 MB here"
+_OTHER = (
+    "p.yaml was measured elsewhere: tensors: 9 (0.001 MB in total) there, 1 (0.04 MB in total) here"
+)
 
 
 def test_a_recorded_run_says_while_it_goes_that_its_tensors_are_others(reducing, tmp_path):

@@ -163,12 +163,10 @@ def test_a_sound_study_passes(study, run_dir):
 def test_a_fault_is_one_line_and_is_mended_on_demand(study, run_dir):
     log = run_dir / "pairs.jsonl"
     log.write_text(log.read_text() + '{"v": 1, ')
-    what = (
-        "runs/train-1: pairs.jsonl: the last line is incomplete: its tuner was killed during the "
-    )
-    what += "write"
+    what = "runs/train-1: pairs.jsonl: the last line is incomplete: the tuner was killed while "
+    what += "writing it"
     code, out, _ = study("fsck")
-    assert (code, out) == (1, f"{what}: --repair cuts it off, and so does the next run\n")
+    assert (code, out) == (1, f"{what}: --repair removes it, and so does the next run\n")
     assert study("fsck", "--repair")[:2] == (0, f"{what}: repaired\n")
     assert study("fsck")[0] == 0
 

@@ -103,7 +103,7 @@ def test_a_script_without_steps_is_one_line(hvdtune, script, words):
         (("verify", "--b", "b.yaml"), "cycle_time: 1", "b.yaml: unknown knob cycle_time"),
         (("verify", "--b", "b.yaml"), "cycle_time_ms: 99", "b.yaml: cycle_time_ms = 99 is out"),
         (("verify", "--b", "b.yaml"), "- 1", "neither a profile nor lines of 'knob: value'"),
-        (("verify", "--b", "b.yaml"), "{}", "b.yaml: names no setting"),
+        (("verify", "--b", "b.yaml"), "{}", "b.yaml: contains no setting"),
         (("verify", "--b", "b.yaml"), "channels: 2", "A and B differ in channels, which cannot"),
         (("verify", "--b", "b.yaml", "--mpi"), "cycle_time_ms: 1", "leave out --mpi"),
         (("verify", "--b", "b.yaml", "--trials", "3"), "cycle_time_ms: 1", "No such option"),

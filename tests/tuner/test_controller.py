@@ -159,10 +159,15 @@ def test_lucky_readings_are_not_believed_and_the_verified_setting_is(tmp_path: P
 @pytest.mark.parametrize(
     ("script", "trials", "code", "text"),
     [
-        (NOISY, 6, 4, "too noisy to decide: 5 tried"),
+        (NOISY, 6, 4, "too noisy to decide: 5 settings tried"),
         (NOISY, 1, 4, "too noisy to decide: no other setting was measured; reduce the"),
         (Script(), 1, 3, "nothing is proved: no other setting was measured"),
-        (Script(gain=lambda setting: -0.3), 12, 3, "11 tried, none likely to be 1 % faster"),
+        (
+            Script(gain=lambda setting: -0.3),
+            12,
+            3,
+            "11 settings tried, none likely to be 1 % faster",
+        ),
     ],
     ids=["too-noisy-to-decide", "too-noisy-and-none-tried", "none-tried", "all-slower"],
 )

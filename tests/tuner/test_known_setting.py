@@ -177,10 +177,10 @@ def test_what_another_job_has_left_is_not_taken_over_and_the_reason_is_said(
     other = jobs.past({**FINGERPRINT, "cores": 4, "hvdtune": "0.2.0"})
     assert other.known is None
     assert other.refused == (
-        f"{tmp_path / 'train-0'} ran the same command as another job: cores: 8 there, 4 here; "
-        "hvdtune: 0.1.0 there, 0.2.0 here"
+        f"{tmp_path / 'train-0'} ran the same command, but not the same job: cores: 8 there, "
+        "4 here; hvdtune: 0.1.0 there, 0.2.0 here"
     )
-    assert "started with another setting" in jobs.past(study=run_json(KNOWN)["study"]).refused
+    assert "started with a different setting" in jobs.past(study=run_json(KNOWN)["study"]).refused
     assert "variables SEED" in jobs.past(variables={"SEED": "01ab"}).refused
     assert jobs.past(command=["other.py"]) == Past()
 

@@ -151,7 +151,7 @@ def test_a_knob_that_is_declared_late_keeps_its_default(tmp_path: Path) -> None:
 def test_a_study_goes_on_with_the_same_knobs_of_the_script_only(tmp_path: Path) -> None:
     Bed(tmp_path, declares={0: ACCUMULATE}).tune(trials=3)
     assert Bed(tmp_path, declares={0: ACCUMULATE}).tune(trials=3).verdict.pairs >= 0
-    with pytest.raises(StudyError, match="other script knobs"):
+    with pytest.raises(StudyError, match="script knobs differ"):
         Bed(tmp_path, declares={0: FUSED}, steps_per_launch=400).tune(trials=3)
 
 
@@ -215,7 +215,7 @@ def test_a_value_of_a_knob_is_compared(tmp_path: Path) -> None:
             [ACCUMULATE],
             "script.accumulate = 8 is not one of the script's values: 1, 2, 4",
         ),
-        ("accumulate=1", [ACCUMULATE], "accumulate = 1 is the script's own value"),
+        ("accumulate=1", [ACCUMULATE], "accumulate = 1 is the value that the script uses already"),
         ("a b", [], "is not a valid name of a knob"),
     ],
 )

@@ -379,7 +379,8 @@ class LiveRun:
             )
         elif known.choices != knob.choices:
             self._reporter.notice(
-                f"launch {self.launch} declares {knob.name} with other values than before"
+                f"launch {self.launch} declares {knob.name} with different values than "
+                "earlier launches"
             )
 
     def _await_other_ranks(self, waited_for: str) -> NoReturn:
@@ -416,8 +417,8 @@ class LiveRun:
             raise StudyError(f"the script ended without {waited_for}")
         if self._barren >= _BARREN_LAUNCHES:
             raise StudyError(
-                f"{self._barren} launches of the script in a row ended before a pair was measured "
-                "in them; let it take more steps"
+                f"{self._barren} launches of the script in a row ended before a pair was measured; "
+                "the script must take more steps"
             )
         raise ScriptEnded
 

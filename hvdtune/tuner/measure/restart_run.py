@@ -187,7 +187,7 @@ class RestartRun:
             self._launch_wall_s = wall_s
             self._has_steps = probe.count > 0
             if not self._has_steps and self._without_steps:
-                late = "" if ended else " (so far: the time budget is over)"
+                late = "" if ended else " (the command was stopped at the end of the time budget)"
                 raise StudyError(self._without_steps + late)
             if not self._has_steps and not ended:
                 raise StudyError(

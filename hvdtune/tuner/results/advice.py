@@ -62,8 +62,8 @@ def _advice(verdict: Verdict, default: Setting, searched: str) -> str:
         return keep + _back_to_default(verdict.believed, verdict.in_search, candidate)
     if verdict.kind == "noisy":
         return (
-            f"{keep} for now: step times vary too much here to show a small gain does "
-            "not show. Measure again on a quieter machine or for longer."
+            f"{keep} for now: step times vary too much here to show a small gain. "
+            "Measure again on a quieter machine or for longer."
         )
     if verdict.kind == "unstable":
         return (
@@ -73,7 +73,7 @@ def _advice(verdict: Verdict, default: Setting, searched: str) -> str:
     if verdict.ci_percent is None:
         return f"{keep}: no other setting is proved faster."
     return (
-        f"{keep}: {candidate} seemed the best of the others and gains "
+        f"{keep}: {candidate} seemed the best other setting and gains "
         f"{_at_most(verdict.ci_percent[1])}. `hvdtune timeline why` shows what else costs time."
     )
 
@@ -121,7 +121,10 @@ def _on_simpler(simpler: SimplerSetting | None, default: Setting) -> str:
 
 
 def _advice_on_expected(expected: Belief, setting: str) -> str:
-    faster = f"training is probably about {_faster(expected.gain_percent)}, and hardly slower"
+    faster = (
+        f"training is probably about {_faster(expected.gain_percent)}, and a clear slowdown is "
+        "unlikely"
+    )
     if expected.scope == "in this launch":
         return (
             f"Use {setting} in this run: {faster}. This holds for this run only and is not proved: "
@@ -144,4 +147,4 @@ def _back_to_default(believed: Belief, in_search: Belief, candidate: str) -> str
 
 
 def _at_most(high_percent: float) -> str:
-    return "nothing" if high_percent <= 0 else f"at most about {high_percent:.1f} %, if anything"
+    return "nothing" if high_percent <= 0 else f"at most about {high_percent:.1f} %"

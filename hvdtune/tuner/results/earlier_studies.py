@@ -86,7 +86,7 @@ def past_of(
             found = [*_run_differences(there, run)]
             found += differences(parse_fingerprint(study.fingerprint), here)
             if found:
-                refused = f"{path} ran the same command as another job: {'; '.join(found)}"
+                refused = f"{path} ran the same command, but not the same job: {'; '.join(found)}"
             else:
                 studies.append(study)
     return Past(known_setting(studies), "" if studies else refused)
@@ -195,12 +195,12 @@ def _in_use(folder: Path, profile: Profile) -> Setting:
 def _run_differences(there: Mapping[str, Any], here: Mapping[str, Any]) -> Iterator[str]:
     one, other = there.get("study") or {}, here.get("study") or {}
     if one.get("default") != other.get("default"):
-        yield "it started with another setting"
+        yield "it started with a different setting"
     if one.get("objectives", ["step_time"]) != other.get("objectives", ["step_time"]):
-        yield "it had other objectives"
+        yield "it had different objectives"
     if any(one.get(name) != other.get(name) for name in _MEASURED_BY):
-        yield "its launches were measured in another way"
+        yield "it measured its launches differently"
     known, own = there.get("variables") or {}, here.get("variables") or {}
     names = sorted(name for name in {*known, *own} if known.get(name) != own.get(name))
     if names:
-        yield f"other values of the variables {', '.join(names)}"
+        yield f"it had different values of the variables {', '.join(names)}"

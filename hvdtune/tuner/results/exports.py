@@ -19,8 +19,8 @@ ExportTarget = Literal["env", "horovod-env", "horovod-yaml", "nccl", "ddp"]
 
 _HOSTS: Final = "NCCL, which finds the topology itself"
 _BUCKETS: Final = "NCCL, which neither fuses nor caches tensors"
-_DDP_BUCKETS: Final = "DDP, whose buckets are settled in advance and sent as soon as they are full"
-_DDP_BACKEND: Final = "DDP, whose backend (gloo, NCCL) decides"
+_DDP_BUCKETS: Final = "DDP, whose buckets are fixed in advance and sent as soon as they are full"
+_DDP_BACKEND: Final = "DDP, whose backend (gloo or NCCL) decides this"
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ def _head(profile: Profile, target: ExportTarget) -> Iterator[str]:
         known = "" if expected is None else f": {expected.unproved_elsewhere_text}"
         yield f"# This setting is not proved better than the default{known}."
     elif target != "env" and profile.adapter == "hvdtune":
-        yield "# Measured under hvdtune, which another program. Measure it there, too."
+        yield ("# Measured with hvdtune, not with the target program. Measure it there, too.")
 
 
 def _body(profile: Profile, target: ExportTarget) -> Iterator[str]:
@@ -110,7 +110,7 @@ def _nccl_algorithm(setting: Setting) -> Words:
     algorithm = str(setting["allreduce_algorithm"])
     names = {"ring": "Ring", "tree": "Tree"}
     if algorithm == "auto":
-        return ("# allreduce_algorithm=auto: NCCL chooses, too; leave NCCL_ALGO unset",)
+        return ("# allreduce_algorithm=auto: NCCL chooses, too, if NCCL_ALGO is unset",)
     if algorithm not in names:
         return Unmapped("NCCL_ALGO")
     return (f"NCCL_ALGO={names[algorithm]}",)
@@ -118,7 +118,7 @@ def _nccl_algorithm(setting: Setting) -> Words:
 
 def _nccl_channels(setting: Setting) -> Words:
     if setting["channels"] == 1:
-        return ("# channels=1: leave the sockets to NCCL",)
+        return ("# channels=1: NCCL chooses the number of sockets",)
     return (
         "# Connections between hosts, where NCCL uses TCP sockets.",
         "NCCL_SOCKET_NTHREADS=1",
@@ -129,8 +129,8 @@ def _nccl_channels(setting: Setting) -> Words:
 def _ddp_bucket(setting: Setting) -> Words:
     megabytes = float(setting["fusion_threshold_bytes"]) / MIB
     return (
-        "# For DistributedDataParallel(...). The gradient that fills a bucket is its last, so",
-        "# buckets may be larger than this.",
+        "# For DistributedDataParallel(...). DDP closes a bucket only after the gradient that",
+        "# reaches this size, so buckets may be larger.",
         f"bucket_cap_mb={megabytes:.10g}",
     )
 
@@ -138,8 +138,8 @@ def _ddp_bucket(setting: Setting) -> Words:
 def _ddp_first(setting: Setting) -> Words:
     size = round(float(setting["ddp_first_bucket_mb"]) * MIB)
     return (
-        f"# The first bucket, {size} bytes, is torch.distributed._DEFAULT_FIRST_BUCKET_BYTES. That",
-        "# counts only where bucket_cap_mb is not given: hvdtune run --profile does it.",
+        f"# First bucket: {size} bytes, in torch.distributed._DEFAULT_FIRST_BUCKET_BYTES. DDP",
+        "# ignores it if bucket_cap_mb is passed. `hvdtune run --profile` sets both sizes.",
     )
 
 

@@ -216,7 +216,7 @@ def _link_text(link: LinkSpeed) -> str:
 def _tensors_text(tensors: Tensors | None) -> str | None:
     if tensors is None:
         return None
-    return f"{tensors.count} of {tensors.bytes / 1e6:.4g} MB"
+    return f"{tensors.count} ({tensors.bytes / 1e6:.4g} MB in total)"
 
 
 def _listed(slots: tuple[int, ...] | None) -> str | None:

@@ -68,14 +68,18 @@ class Assessment:
         """The same for people."""
         yield (
             f"{counted(self.measurements, 'measurement')} of {counted(self.settings, 'setting')}; "
-            + ("Horovod chose one" if self.finished else "not finished, so the best score is used")
+            + (
+                "Horovod chose one"
+                if self.finished
+                else "the log is not finished, so the setting with the best score is the choice"
+            )
         )
         if not self.was_measured:
             yield "the choice was never measured: it combines values of different rows"
         if self.noise_percent is None:
             yield (
                 "no setting was measured twice, so noise is unknown: the maximum of "
-                f"{self.measurements} scores is biased upward; verify it"
+                f"{self.measurements} scores is biased upward; verify the choice"
             )
         else:
             yield (
@@ -84,7 +88,7 @@ class Assessment:
             )
         if self.gain_percent is not None:
             over = "the default" if self.over_default else "the first row (no row is the default)"
-            yield f"the choice scored {self.gain_percent:+.1f} %{self._interval()} over {over}"
+            yield f"the choice scored {self.gain_percent:+.1f} % over {over}{self._interval()}"
         if self.noise_percent is not None and self.was_measured:
             yield (
                 f"{self.alike} of the other {self.settings - 1} settings are not significantly "
@@ -95,7 +99,7 @@ class Assessment:
         if self.ci_percent is None:
             return ""
         low, high = self.ci_percent
-        return f" [{low:.1f}, {high:.1f}] 95 % CI for the best of {self.settings}"
+        return f" [{low:.1f}, {high:.1f}] (95 % CI for the best of {self.settings})"
 
 
 def read_autotune_log(path: Path) -> AutotuneLog:
@@ -110,7 +114,7 @@ def _read_rows(path: Path, table: Iterator[list[str]]) -> AutotuneLog:
     names = [name.strip() for name in next(table, [])]
     if "plus_minus" in names:
         raise UsageError(
-            f"{path} is hvdtune's own table of trials: the study's run folder has its profile"
+            f"{path} is hvdtune's own table of trials: use profile.yaml in the study's run folder"
         )
     missing = [name for name in _NEEDED if name not in names]
     unknown = [name for name in names if name not in LOG_COLUMNS and name != "score"]
@@ -140,7 +144,7 @@ def _row(where: str, names: list[str], cells: list[str]) -> AutotuneRow:
             raise UsageError(f"{where}: {name} cannot be {value:g}")
     score = values.pop("score")
     if score == 0:
-        raise UsageError(f"{where}: a score of 0 is not a rate")
+        raise UsageError(f"{where}: score cannot be 0")
     terms = ((LOG_COLUMNS[name], value) for name, value in values.items())
     return AutotuneRow({term.knob: term.to_knob(value) for term, value in terms}, score)
 

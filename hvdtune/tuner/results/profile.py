@@ -122,11 +122,11 @@ def read_setting_file(path: Path, knobs: Sequence[Knob] | None = None) -> dict[s
     if named is None:
         raise UsageError(
             f"{path}: has no candidate, because its study verified no setting; write one of the "
-            "trials in report.md as lines of 'knob: value' into a file and name that, or run a "
-            "longer study"
+            "trials in report.md as lines of 'knob: value' into a file and specify that file, "
+            "or run a longer study"
         )
     if not isinstance(named, dict) or not named or not all(isinstance(n, str) for n in named):
-        raise UsageError(f"{path}: names no setting")
+        raise UsageError(f"{path}: contains no setting")
     try:
         return validate(named, knobs)
     except UsageError as error:

@@ -14,7 +14,7 @@ def render_search(store: StudyStore, runner: PairRunner, candidate: Setting | No
     """Why it ended, what was not measured twice, what was measured again, and the Pareto set."""
     trials = store.trials()
     stop = store.get("stop")
-    ended = f"It ended because {stop}." if stop else "The end of the script ended it early."
+    ended = f"It ended because {stop}." if stop else "It stopped early because the script ended."
     lines = ["## Search", "", ended]
     if runner.in_use.setting != runner.default:
         used = describe(runner.in_use.setting, runner.default)
@@ -53,7 +53,7 @@ def render_pareto(
     verified = (
         "The default is recommended: nothing was verified."
         if candidate is None
-        else "Only the recommended one is verified, in the first objective."
+        else "Only the recommended setting is verified, and only in the first objective."
     )
     rows = [
         "## Pareto set",

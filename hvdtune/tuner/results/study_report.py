@@ -31,8 +31,8 @@ _MEASURED_NOTE = (
     "biased upward. Only the verification is proof."
 )
 _ESTIMATE_NOTE = (
-    " The estimate over launches combines it with the gains of similar settings and, for the "
-    "verified setting, with its fresh launches."
+    " The estimate over launches combines this gain with those of similar settings and, for the "
+    "verified setting, with its gains in fresh launches."
 )
 
 # The interval of two pairs says nothing: Student's t is 12.7 there.
@@ -246,14 +246,17 @@ def _method(
 def _blocks(shape: BlockShape) -> str:
     length = (
         f"{counted(shape.steps, 'step')} of about {1e3 * shape.step_s:.1f} ms, after "
-        f"{shape.settle_steps} discarded ones"
+        f"{shape.settle_steps} discarded steps"
     )
     if not shape.source:
         return (
-            "A pair is four blocks, ABBA or BAAB, of the reference (A) and a setting (B). A block "
-            f"is {length}, on the slowest rank's clock."
+            "A pair compares the reference (A) with a setting (B) in four blocks, in the order "
+            f"ABBA or BAAB. A block is {length}. Times are those of the slowest rank."
         )
-    pair = "A pair is two launches of the command, with the reference (A) and a setting (B)."
+    pair = (
+        "A pair is two launches of the command, one with the reference (A) and one with a "
+        "setting (B)."
+    )
     if shape.settle_steps == 0 and shape.steps == 1:
         return f"{pair} A launch is measured by {shape.source}, about {shape.step_s:.3g} s."
     return f"{pair} A launch is measured by {shape.source}: {length}."

@@ -105,7 +105,10 @@ def confirm(context: StudyContext, known: KnownSetting) -> Confirmed | None:
         notice(f"{setting}: {failure}: back to the default")
         return None
     if not fresh:
-        notice(f"launches are too short to test {setting} in one of them: other settings are tried")
+        notice(
+            f"launches are too short to test {setting} within one launch, so other settings are "
+            "tried"
+        )
         return None
     own = [EarlierLaunch(tuple(values), context.calibration.noise) for values in fresh]
     levels = _levels([*known.launches, *own])

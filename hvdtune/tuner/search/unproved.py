@@ -34,7 +34,7 @@ def no_time_to_verify(
     lacking_s = least_verify_s(options, noise, cost, gain) - context.runner.seconds_left
     return _no_answer(
         context,
-        f"nothing is proved: {len(_tried(context, store))} tried, and the time left is too short "
+        f"nothing is proved: {_count(len(_tried(context, store)))}, and the time left is too short "
         f"to verify {describe(setting, context.default)} with {pairs} pairs of "
         f"{cost.verify_pair_s:.3g} s; {_give_more(context, lacking_s)}",
     )
@@ -47,7 +47,7 @@ def without_candidate(context: StudyContext, store: StudyStore, stop: Stop) -> V
     if not tried:
         reason = _none_measured(context, stop)
         return _too_noisy(context, reason) or _no_answer(context, f"nothing is proved: {reason}")
-    count = _failures(context, failed, len(tried)) if failed else f"{len(tried)} tried"
+    count = _failures(context, failed, len(tried)) if failed else _count(len(tried))
     if len(failed) == len(tried):
         return _no_answer(context, f"nothing is proved: every setting failed ({count})")
     options = context.options
@@ -104,7 +104,11 @@ def _failures(context: StudyContext, failed: Sequence[TrialView], tried: int) ->
     """Return how many failed, one at least, and why the last one did."""
     reasons = [trial.reason for trial in failed if trial.state == "failed"]
     last = context.runner.last_failure or (reasons[-1] if reasons else "")
-    return f"{tried} tried, {len(failed)} of them failed, the last one because {last}"
+    return f"{_count(tried)}, {len(failed)} of them failed, the last one because {last}"
+
+
+def _count(tried: int) -> str:
+    return f"{counted(tried, 'setting')} tried"
 
 
 def _none_measured(context: StudyContext, stop: Stop) -> str:

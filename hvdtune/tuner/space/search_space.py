@@ -282,7 +282,7 @@ def _axis(knob: Knob, default: Value, wanted: KnobRange) -> Axis:
     choices = wanted.choices
     if knob.is_of_script:
         if wanted.low is not None or wanted.high is not None:
-            raise UsageError(f"{knob.name} has choices, not a range")
+            raise UsageError(f"{knob.name} takes a list of choices, not a range")
         choices = tuple(find_value(knob.name, each, knob.choices) for each in choices)
         choices = choices or knob.choices
     if not choices and knob.kind == "bool":

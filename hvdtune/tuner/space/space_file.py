@@ -54,7 +54,7 @@ def parse_space(text: str, knobs: Sequence[Knob], where: str) -> dict[str, KnobR
     if errors:
         raise UsageError("\n".join(errors))
     if not found:
-        raise UsageError(f"{where} names no knob")
+        raise UsageError(f"{where} contains no knob")
     return found
 
 
@@ -84,18 +84,18 @@ def _range(knob: Knob, wanted: Any) -> KnobRange:
         wanted = wanted["choices"]
     if isinstance(wanted, list):
         if not wanted:
-            raise UsageError(f"{knob.name} has no choices")
+            raise UsageError(f"the list of choices of {knob.name} is empty")
         return KnobRange(choices=tuple(dict.fromkeys(_value(knob, each) for each in wanted)))
     if not isinstance(wanted, Mapping):
         raise UsageError(
-            f"{knob.name} needs {{low: .., high: ..}} or a list of choices; a list of one keeps "
-            "that value"
+            f"{knob.name} needs {{low: .., high: ..}} or a list of choices; a list of one value "
+            "fixes the knob"
         )
     for key in wanted:
         if key not in _ENDS:
             raise UsageError(f"{knob.name} takes low, high and choices, not {key}")
     if knob.kind in ("bool", "category"):
-        raise UsageError(f"{knob.name} has choices, not a range")
+        raise UsageError(f"{knob.name} takes a list of choices, not a range")
     ends = {key: float(_value(knob, value)) for key, value in wanted.items()}
     if len(ends) == 2 and ends["low"] > ends["high"]:
         raise UsageError(f"{knob.name}: low {wanted['low']} is above high {wanted['high']}")
@@ -115,7 +115,7 @@ def _value(knob: Knob, value: Any) -> Value:
             raise UsageError(f"{knob.name}: {value!r} is not a size, such as 64 MiB")
         value = round(float(size[1]) * _UNITS[size[2]])
     if not isinstance(value, int | float | str):
-        raise UsageError(f"{knob.name}: {value!r} is not a value")
+        raise UsageError(f"{knob.name}: {value!r} must be a number, a text, true or false")
     if knob.kind == "bool" and not isinstance(value, bool):
         raise UsageError(f"{knob.name} = {value!r} is not true or false")
     return validate({knob.name: value}, [knob])[knob.name]

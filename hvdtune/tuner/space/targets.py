@@ -83,11 +83,11 @@ _NCCL: Final = (
     ("NCCL_PROTO", _choice(
         "nccl_proto", (UNSET, "LL", "LL128", "Simple"), "Protocol of NCCL.")),
     ("NCCL_BUFFSIZE", _int(
-        "nccl_buffsize", "bytes", 2**18, 2**26, 2**22, "Buffer between two GPUs.")),
+        "nccl_buffsize", "bytes", 2**18, 2**26, 2**22, "Size of NCCL's buffer between two GPUs.")),
     ("NCCL_NTHREADS", _choice(
-        "nccl_nthreads", (UNSET, "64", "128", "256", "512"), "Threads of a block.")),
+        "nccl_nthreads", (UNSET, "64", "128", "256", "512"), "Threads per CUDA block of NCCL.")),
     ("NCCL_MIN_NCHANNELS", _choice(
-        "nccl_min_nchannels", (UNSET, "2", "4", "8", "16"), "Minimum number of channels.")),
+        "nccl_min_nchannels", (UNSET, "2", "4", "8", "16"), "Minimum number of NCCL channels.")),
 )  # fmt: skip
 
 # MiB, as DistributedDataParallel counts; applied by the hook in the ranks, not by variables.
@@ -97,7 +97,7 @@ DDP_KNOBS: Final = (
     Knob("ddp_first_bucket_mb", "MiB", "float", 1 / 16, 1024, True, 1.0, "restart",
          doc="Size of the first bucket."),
     Knob("ddp_gradient_as_bucket_view", "", "bool", 0, 1, False, False, "restart",
-         doc="Make gradients views into the buckets, which saves a copy."),
+         doc="Make gradients views into DDP's buckets; this saves a copy."),
 )  # fmt: skip
 # A script that passes the one has none of its own of the other: they are given together.
 DDP_SIZES: Final = frozenset({"ddp_bucket_cap_mb", "ddp_first_bucket_mb"})
@@ -110,11 +110,11 @@ def _process_rows(cores: Sequence[int], local_size: int) -> list[tuple[str, Knob
     bound = [cores[:local_size], cores[-local_size:], cores[:: max(1, most // local_size)]]
     places = [",".join(map(str, each[:local_size])) for each in bound if local_size <= most]
     return [
-        ("OMP_NUM_THREADS", replace(threads, doc="Threads of a rank's arithmetic.")),
+        ("OMP_NUM_THREADS", replace(threads, doc="Number of OpenMP threads per rank.")),
         ("HVDTUNE_TRANSPORT", _choice("transport", ("auto", "tcp"), "Transport within a host.")),
         ("HVDTUNE_THREAD_AFFINITY", _choice(
             "thread_affinity", tuple(dict.fromkeys([UNSET, *places])),
-            "Core of the runtime's threads, by local rank.")),
+            "CPU core for the runtime's threads of each local rank.")),
         ("HVDTUNE_ZERO_COPY", _bool(
             "zero_copy", "Keep gradients in shared memory.", default=True)),
     ]  # fmt: skip
@@ -294,7 +294,7 @@ def varied_knob(text: str, environ: Mapping[str, str]) -> Knob:
     choices = list(dict.fromkeys([own or UNSET, *values.split(",")]))
     if "" in choices or len(choices) < 2:
         raise UsageError(f"--vary {text}: give at least two values")
-    return _choice(name, choices, f"The variable {name}.")
+    return _choice(name, choices, f"Environment variable {name}.")
 
 
 def _varied_range(text: str, name: str, own: str, low_text: str, high_text: str) -> Knob:
@@ -319,7 +319,7 @@ def _varied_range(text: str, name: str, own: str, low_text: str, high_text: str)
         raise UsageError(f"--vary {text}: {name}={own} is outside the range")
     log = low > 0 and high >= 8 * low
     kind: Literal["int", "float"] = "int" if whole else "float"
-    doc = f"The variable {name}."
+    doc = f"Environment variable {name}."
     return Knob(name, "", kind, low, high, log, default, "restart", doc=doc)
 
 

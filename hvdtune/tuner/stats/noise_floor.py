@@ -75,8 +75,9 @@ def judge_noise_floor(
         )
     if differs:
         text += (
-            f"; A differs from itself ({to_percent(found.mean):+.2f} %), which chance causes in "
-            "1 of 20 measurements. If it happens again, the machine changes during a measurement"
+            "; two measurements of the same setting differ by "
+            f"{to_percent(found.mean):+.2f} % on average. Chance alone causes such a difference in "
+            "1 of 20 cases. If it happens again, the machine's speed changes during measurements"
         )
     return NoiseFloor(
         kind="noisy" if needed > max_pairs else "floor",

@@ -96,8 +96,8 @@ def _of_log(folder: Path, log: repair.Log, working: bool) -> Iterator[StudyFault
         )
     if log.torn_bytes and not working:
         yield StudyFault(
-            f"{PAIRS_FILE}: the last line is incomplete: its tuner was killed during the write",
-            "--repair cuts it off, and so does the next run",
+            f"{PAIRS_FILE}: the last line is incomplete: the tuner was killed while writing it",
+            "--repair removes it, and so does the next run",
             partial(repair.cut_off, path, log.torn_bytes),
         )
 
@@ -110,7 +110,7 @@ def _of_file(
     if not path.exists():
         if any(pair.phase == "search" for pair in pairs):
             yield StudyFault(
-                f"{STUDY_FILE} is missing", f"--repair makes it from {PAIRS_FILE}", rebuild
+                f"{STUDY_FILE} is missing", f"--repair rebuilds it from {PAIRS_FILE}", rebuild
             )
         return
     others = foreign_in_file(path)
@@ -147,7 +147,7 @@ def _zombies(folder: Path, trials: Sequence[FrozenTrial]) -> Iterator[StudyFault
     for trial in trials:
         if trial.state == TrialState.RUNNING:
             yield StudyFault(
-                f"trial {trial.number} is running, but no tuner works here",
+                f"trial {trial.number} is marked as running, but no tuner works in this folder",
                 "--repair queues it again, and so does the next run",
                 partial(repair.requeue_trial, file_url(folder / STUDY_FILE), STUDY_NAME, trial),
             )
@@ -195,12 +195,13 @@ def _spaces(stored: Contents, pairs: Sequence[Pair], knobs: Sequence[Knob]) -> I
     )
     if others:
         yield StudyFault(
-            f"{counted(others, 'pair')} with another default than the study's", _NEW_STUDY
+            f"{counted(others, 'pair')} measured against a default that is not the study's",
+            _NEW_STUDY,
         )
     table = {knob.name: knob for knob in knobs}
     for name, *ends in searched_knobs(stored.attributes.get("space")):
         if name in table and not _is_inside(table[name], ends):
-            yield StudyFault(f"its range of {name} exceeds the allowed range", _NEW_STUDY)
+            yield StudyFault(f"the study's range of {name} exceeds the allowed range", _NEW_STUDY)
     for trial in stored.trials:
         setting = trial.user_attrs.get("setting", {})
         try:
@@ -239,7 +240,7 @@ def _artifacts(folder: Path, trials: Sequence[FrozenTrial]) -> Iterator[StudyFau
             if not (folder / ARTIFACTS_FOLDER / artifact).exists():
                 yield StudyFault(
                     f"the timeline of trial {trial.number} is missing",
-                    "--repair forgets it",
+                    "--repair removes the trial's link to it",
                     partial(repair.forget_artifact, folder, trial._trial_id, artifact),
                 )
 
@@ -264,7 +265,7 @@ def _stored(url: sqlalchemy.URL, name: str) -> Iterator[StudyFault]:
         tuner = trial.user_attrs.get("tuner")
         if trial.state == TrialState.RUNNING and tuner not in alive:
             yield StudyFault(
-                f"trial {trial.number} is running, but its tuner is not",
+                f"trial {trial.number} is marked as running, but its tuner is not running",
                 "--repair queues it again, and so does the next tuner",
                 partial(repair.requeue_trial, url, name, trial),
             )
@@ -275,7 +276,7 @@ def _stored(url: sqlalchemy.URL, name: str) -> Iterator[StudyFault]:
         if lease.tuner not in alive or lease.trial not in running:
             yield StudyFault(
                 f"trial {lease.trial} reserves its setting, but no tuner measures it",
-                "--repair frees it, and so does the next tuner that wants it",
+                "--repair releases the setting, and so does the next tuner that needs it",
                 partial(repair.release, url, name, lease),
             )
     if stored.tuners:

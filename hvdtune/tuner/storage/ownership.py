@@ -69,8 +69,8 @@ def load(storage: RDBStorage, name: str, where: str) -> optuna.Study:
 def foreign(name: str, where: str) -> StudyError:
     """Return the refusal of another program's study."""
     return StudyError(
-        f"{where}: hvdtune did not make study {name}, so it does not use or delete it; "
-        "choose another study name"
+        f"{where}: hvdtune did not make study {name}, so hvdtune neither uses nor deletes the "
+        "study; choose another study name"
     )
 
 

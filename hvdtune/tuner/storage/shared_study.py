@@ -77,7 +77,7 @@ def read_reference(run_dir: Path) -> StudyReference | None:
         raise StudyError(f"cannot read {path}: {error.strerror}") from None
     except (ValueError, TypeError, KeyError):
         raise StudyError(
-            f"{path} does not contain the place of the study. Use another folder."
+            f"{path} does not contain the location of the study. Use another folder."
         ) from None
 
 

@@ -153,8 +153,8 @@ class StudyStore:
             if known != own:
                 if self._study.get_trials(deepcopy=False):
                     raise StudyError(
-                        f"{self._where} holds a study with other script knobs than the script "
-                        "declares now; choose another run folder or study"
+                        f"{self._where} holds a study whose script knobs differ from those that "
+                        "the script declares now; choose another run folder or study"
                     )
                 self._study.set_user_attr("script_space", own)
                 self._study.set_user_attr("default_setting", dict(space.default))
@@ -348,8 +348,8 @@ class StudyStore:
         elif known != signature or not same_objective:
             another = "run folder" if name == STUDY_NAME else "name for the study"
             raise StudyError(
-                f"{self._where} holds a study with other knobs, objectives or another default; "
-                f"choose another {another}"
+                f"{self._where} holds a study with different knobs, objectives or a different "
+                f"default; choose another {another}"
             )
         return study
 
@@ -397,7 +397,9 @@ class StudyStore:
     def _set_aside(self, trial: optuna.Trial, lease: Lease) -> None:
         self._trials.pop(trial.number, None)
         trial.set_user_attr("duplicate_of", lease.trial)
-        trial.set_user_attr("state_reason", f"trial {lease.trial} of another tuner measures it")
+        trial.set_user_attr(
+            "state_reason", f"trial {lease.trial} of another tuner measures the same setting"
+        )
         self._study.tell(trial, state=TrialState.FAIL)
 
     def _tell(self, trial: optuna.Trial, outcome: TrialOutcome) -> None:

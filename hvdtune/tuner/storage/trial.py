@@ -137,7 +137,7 @@ class StudyView:
 _TRIAL_KINDS: Final = {
     "default": "of the default",
     "other": "of other settings",
-    "duplicate": "of a setting or bucket plan measured before",
+    "duplicate": "of a setting or fusion plan measured before",
     "no pair": "without a pair",
 }
 

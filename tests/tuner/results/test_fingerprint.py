@@ -101,7 +101,10 @@ def test_a_wrong_fingerprint_is_a_usage_error() -> None:
         ({"world": 2}, "ranks: 2 there, 4 here"),
         ({"slots": (4,)}, "ranks per host: 4 there, 2, 2 here"),
         ({"transport": "tcp"}, "transport: tcp there, auto here"),
-        ({"tensors": Tensors(2, 9, {3: 2})}, "tensors: 2 of 9e-06 MB there, 161 of 102 MB here"),
+        (
+            {"tensors": Tensors(2, 9, {3: 2})},
+            "tensors: 2 (9e-06 MB in total) there, 161 (102 MB in total) here",
+        ),
         ({"cores": 2}, "cores: 2 there, 8 here"),
         ({"processor": "A"}, "processor: A there, B here"),
         ({"hvdtune": "0.0.9"}, "hvdtune: 0.0.9 there, 0.1.0 here"),

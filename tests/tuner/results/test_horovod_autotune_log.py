@@ -119,7 +119,7 @@ def test_a_cycle_time_that_hvdtune_does_not_have_is_brought_into_its_range() -> 
         (["0,0,0"], HEADER, r"csv:2: 3 values for 7 columns"),
         (["0,0,0,1,fast,4,400"], HEADER, r"csv:2: a value is not a number"),
         (["0,0,0,1,5,4,nan"], HEADER, r"csv:2: score cannot be nan"),
-        (["0,0,0,1,5,4,0"], HEADER, r"csv:2: a score of 0 is not a rate"),
+        (["0,0,0,1,5,4,0"], HEADER, r"csv:2: score cannot be 0"),
         (["0,0,0,1,-5,4,400"], HEADER, r"csv:2: cycle_time_ms cannot be -5"),
         (["0,0,0,1,5,inf,400"], HEADER, r"csv:2: tensor_fusion_threshold cannot be inf"),
         (["1,2"], "a,score", "no column cycle_time_ms"),

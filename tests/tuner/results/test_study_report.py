@@ -98,9 +98,9 @@ def test_a_report_says_which_trials_are_not_in_its_table() -> None:
     report = render_report(verdict, DEFAULT, CALIBRATION, [first, again, other], [])
     assert "had been measured before: trial 1." in report
     assert "\n| 1 |" not in report and "\n| 2 |" in report
-    assert "Not in the table" not in render_report(verdict, DEFAULT, CALIBRATION, [first], [])
+    assert "Not shown" not in render_report(verdict, DEFAULT, CALIBRATION, [first], [])
     view = StudyView((first, again, other), (), None, DEFAULT, None)
     assert view.trials_text == (
-        "3 trials (3 complete): 1 of the default, 1 of other settings, 1 of a setting or bucket "
+        "3 trials (3 complete): 1 of the default, 1 of other settings, 1 of a setting or fusion "
         "plan measured before"
     )

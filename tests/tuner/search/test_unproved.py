@@ -25,7 +25,7 @@ def test_where_all_settings_fail_the_study_says_how_many_and_why(tmp_path: Path)
 
     failed = [trial for trial in read_study(tmp_path).trials if trial.state == "failed"]
     assert len(failed) == 7
-    said = f"every setting failed (7 tried, 7 of them failed, {REFUSED}"
+    said = f"every setting failed (7 settings tried, 7 of them failed, {REFUSED}"
     assert verdict.text.startswith(f"nothing is proved: {said}")
     assert (verdict.kind, verdict.setting) == ("default", DEFAULT)
 
@@ -39,7 +39,7 @@ def test_those_that_failed_are_told_from_those_that_are_not_faster(tmp_path: Pat
     trials = [trial for trial in read_study(tmp_path).trials if not trial.is_duplicate]
     failed = sum(trial.state == "failed" for trial in trials)
     assert 0 < failed < 11
-    assert f": 11 tried, {failed} of them failed, {REFUSED}" in verdict.text
+    assert f": 11 settings tried, {failed} of them failed, {REFUSED}" in verdict.text
     assert "none of the others likely to be 1 % faster" in verdict.text
 
 
@@ -57,5 +57,5 @@ def test_a_study_that_is_continued_knows_why_its_candidates_failed(tmp_path: Pat
         ).verdict
         said.append(verdict.text)
 
-    assert said[0].startswith("nothing is proved: every candidate failed (7 tried, ")
+    assert said[0].startswith("nothing is proved: every candidate failed (7 settings tried, ")
     assert all("the last one because rank 1 was killed" in each for each in said)

@@ -107,7 +107,7 @@ def lose_a_timeline(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("damage", "text"),
     [
-        (tear_the_last_line, "pairs.jsonl: the last line is incomplete: its tuner was killed dur"),
+        (tear_the_last_line, "pairs.jsonl: the last line is incomplete: the tuner was killed whi"),
         (write_nonsense, "pairs.jsonl:4: not a pair"),
         (lose_the_verdict, "verdict.json is missing"),
         (lose_the_verdict_of_the_database, "lacks the verdict"),
@@ -202,7 +202,7 @@ def test_a_trial_that_a_dead_tuner_left_is_queued_again(finished_run: Path) -> N
         number, setting = store.ask()
         assert faults(finished_run) == []  # while it works it is no fault
     fault = the_fault(finished_run)
-    assert fault.text == f"trial {number} is running, but no tuner works here"
+    assert fault.text == f"trial {number} is marked as running, but no tuner works in this folder"
     mend_all(finished_run)
     with StudyStore(finished_run, space, OPTIONS) as store:
         assert store.ask()[1] == setting
@@ -215,7 +215,7 @@ def test_another_default_is_told_and_cannot_be_mended(finished_run: Path) -> Non
     pair["reference"]["cycle_time_ms"] = 3.0
     log.write_text(json.dumps(pair) + "\n" + "".join(lines[1:]))
     fault = the_fault(finished_run)
-    assert fault.text == "1 pair with another default than the study's"
+    assert fault.text == "1 pair measured against a default that is not the study's"
     assert fault.mend is None
 
 
@@ -225,7 +225,7 @@ def test_another_knob_table_is_told(finished_run: Path) -> None:
         for knob in KNOBS
     ]
     faults = check(StudyPlace("x", folder=finished_run), narrower)
-    assert faults[0].text == "its range of cycle_time_ms exceeds the allowed range"
+    assert faults[0].text == "the study's range of cycle_time_ms exceeds the allowed range"
     assert not any(fault.mend for fault in faults)
 
 
@@ -248,7 +248,7 @@ def test_a_trial_of_a_dead_tuner_in_a_database_is_queued_again(
         number, _ = store.ask()
         assert check(place, KNOBS) == []
     (fault,) = check(place, KNOBS)
-    assert fault.text == f"trial {number} is running, but its tuner is not"
+    assert fault.text == f"trial {number} is marked as running, but its tuner is not running"
     assert fault.mend is not None
     fault.mend()
     assert check(place, KNOBS) == []

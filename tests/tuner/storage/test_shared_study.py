@@ -88,7 +88,7 @@ def test_a_setting_that_another_is_measuring_is_set_aside(
         assert two.is_known(setting)
         two.tell_duplicate(number, setting)
         assert two.measured_trials == 1
-        assert two.trials()[-1].reason.endswith("of another tuner measures it")
+        assert two.trials()[-1].reason.endswith("of another tuner measures the same setting")
 
 
 def test_a_tuner_waits_for_the_last_settings_of_others(

@@ -167,8 +167,12 @@ def test_a_second_tuner_is_kept_out(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("default", "options", "message"),
     [
-        ({**DEFAULT, "cycle_time_ms": 5.0}, OPTIONS, "another default; choose another run folder"),
-        (DEFAULT, replace(OPTIONS, objectives=("cpu_time",)), "other knobs, objectives or"),
+        (
+            {**DEFAULT, "cycle_time_ms": 5.0},
+            OPTIONS,
+            "a different default; choose another run folder",
+        ),
+        (DEFAULT, replace(OPTIONS, objectives=("cpu_time",)), "different knobs, objectives or"),
     ],
     ids=["another-default", "another-first-objective"],
 )
