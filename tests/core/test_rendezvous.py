@@ -5,9 +5,9 @@ import threading
 
 import pytest
 
-from hvdtune.core.config.environment import Config
 from hvdtune.core.job.rendezvous import Board, Offer, Opening, meet, withdrawal
 from hvdtune.errors import RendezvousError
+from tests.kit.configs import make_config
 
 
 class Slate(Board):
@@ -34,16 +34,17 @@ class Slate(Board):
         return Offer.from_json(self.text)
 
 
-def config(rank, start_timeout_s=10.0):
-    return Config(rank=rank, size=2, start_timeout_s=start_timeout_s)
+def config(rank, start_s=10.0):
+    return make_config(rank=rank, size=2, start_s=start_s)
 
 
 def test_an_offer_reaches_the_other_ranks_with_its_key():
     board, found = Slate(), []
 
     def start(met):
-        found.append((met.rendezvous_address, met.rendezvous_port, met.key))
-        if met.rank == 0:
+        where = met.rendezvous
+        found.append((where.address, where.port, where.key))
+        if met.place.rank == 0:
             meet(config(1), board, start)
             raise RendezvousError("enough")
 
