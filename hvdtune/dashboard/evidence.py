@@ -12,7 +12,7 @@ from hvdtune.timeline.analysis.metrics import stragglers
 
 # Kind of a finding -> the column of the breakdown that it is about, and what a rank does meanwhile.
 _ABOUT = {
-    "oversubscribed": ("no_processor_ms", "is ready to run and has no processor"),
+    "oversubscribed": ("no_processor_ms", "is ready to run but has no processor"),
     "slow-input": ("input_ms", "waits for input"),
     "gc-pauses": ("gc_ms", "collects garbage"),
     "checkpoint-pauses": ("checkpoint_ms", "writes checkpoints"),
@@ -56,12 +56,14 @@ def evidence_of(run: RunView, found: TraceFinding, step: int | None = None) -> E
         return None
     ranks = found.ranks or (int(rows["rank"].iloc[0]),) if of_ranks else tuple(rows["rank"])
     each = [
-        f"rank {rank} for {ms:.2f} of {lasts:.2f} ms"
-        for rank, ms, lasts in rows[["rank", column, "step_ms"]].head(MOST_RANKS).to_numpy(object)
+        f"rank {rank} {'' if place else does + ' '}for {ms:.2f} of {lasts:.2f} ms"
+        for place, (rank, ms, lasts) in enumerate(
+            rows[["rank", column, "step_ms"]].head(MOST_RANKS).to_numpy(object)
+        )
     ]
-    more = f" and {len(rows) - MOST_RANKS} ranks more" if len(rows) > MOST_RANKS else ""
-    when = " When in the step is not recorded." if found.kind == "oversubscribed" else ""
-    text = f"In step {number:,.0f} a rank {does}: {', '.join(each)}{more}.{when}"
+    more = f" and {len(rows) - MOST_RANKS} more ranks" if len(rows) > MOST_RANKS else ""
+    when = " The time within the step is not recorded." if found.kind == "oversubscribed" else ""
+    text = f"In step {number:,.0f}, {', '.join(each)}{more}.{when}"
     first, last = int(rows["begin_ns"].min()), int(rows["end_ns"].max())
     lane = "busy" if of_ranks else "wait"
     return Evidence(int(number), first, last, lane, tuple(int(rank) for rank in ranks), text)

@@ -25,7 +25,7 @@ _DENIED = (
     "(it carries a token). Open that link again.\n"
 )
 _NO_KEY = (
-    "403: the page has not kept the key that comes with the printed link of this hvdtune "
+    "403: this request lacks the key that comes with the printed link of this hvdtune "
     "dashboard. Open that link again.\n"
 )
 _WRONG_HOST = (
@@ -33,7 +33,7 @@ _WRONG_HOST = (
     "Behind a proxy, start it with --prefix and the URL that browsers use.\n"
 )
 _WRONG_ORIGIN = (
-    "403: this hvdtune dashboard answers its own pages only. "
+    "403: this hvdtune dashboard accepts requests from its own pages only. "
     "Behind a proxy, start it with --prefix and the URL that browsers use.\n"
 )
 _POLICY = (

@@ -100,7 +100,7 @@ class StudyFrames:
         of_verdict = None if self.verdict is None else self.verdict.floor
         if floor is not None and of_verdict and of_verdict[1] != self.noise_floor_pairs:
             percent, pairs = of_verdict
-            parts[-1] += f" and, as it falls with their number, {percent:.2f} % over {pairs}"
+            parts[-1] += f" and {percent:.2f} % over {pairs} (it falls with the number of pairs)"
         return "; ".join(parts) + "."
 
     @property

@@ -24,7 +24,7 @@ _TENSOR_HEADERS = {
     "done_p95_ms": "Announced to done, p95 (ms)",
     "bucket_bytes": "Size of its bucket, median",
     "last_rank": "Announced last by rank",
-    "last_rank_percent": "How often that rank (%)",
+    "last_rank_percent": "How often it is last (%)",
     "late_p95_ms": "Late, p95 (ms)",
     "late_ms": "Late in total (ms)",
 }
@@ -44,9 +44,9 @@ _MOST_NAME_PX = 220  # leaves room for the sizes on a telephone
 _TRIAL_HEADERS = {
     "trial": "Trial",
     "state": "State",
-    "believed_percent": "Believed over launches (%)",
-    "believed_low_percent": "At least (%)",
-    "believed_high_percent": "At most (%)",
+    "believed_percent": "Estimate over launches (%)",
+    "believed_low_percent": "Estimate, low (%)",
+    "believed_high_percent": "Estimate, high (%)",
     "gain_percent": "Measured in its launch (%)",
     "spread_percent": "+/- 2 s.e. (%)",
     "pairs": "Pairs",

@@ -37,10 +37,10 @@ _KEYS = (
     ("E, Shift E", "fold or unfold the lane, or all lanes of its rank"),
     ("Home", "show the whole trace"),
     ("Enter", "go to the description of the slice; Esc goes back"),
-    ("Esc", "clear the choice"),
+    ("Esc", "clear the selection"),
     ("wheel", "scroll; with Ctrl zoom, with Shift move"),
     ("drag", "show totals of a stretch of time, which can be marked with a note"),
-    ("drag above", "in the overview: move the window, or draw another"),
+    ("drag above", "in the overview: move the frame, or draw a new one"),
 )
 _MEANINGS = (
     (
@@ -64,7 +64,7 @@ _MEANINGS = (
 # As in drawing.js.
 LEGEND = {
     "busy": "#0072b2",
-    "span of the script": "#d55e00",
+    "span recorded by the script": "#d55e00",
     "waits": "#f0e442",
     "negotiates": "#56b4e9",
     "queues": "#b8a1d9",
@@ -113,7 +113,7 @@ def view(name: str, label: str, *above: Component) -> Component:
     overview = html.Canvas(
         role="img",
         **_part(name, "overview"),
-        **spoken(f"How busy ranks are, and which part is shown, of {label}"),
+        **spoken(f"Overview of {label}: how busy ranks are, and which part is shown"),
     )
     lanes: Any = {"data-part": "lanes"}
     swimlane = html.Canvas(

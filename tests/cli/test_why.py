@@ -47,7 +47,7 @@ def test_short_traces_are_compared_in_a_sentence_without_a_table(capsys, slow, t
     write_chrome(Training([10.0, 10.0], steps=3).trace(), tmp_path / "short.json")
     code, out, _ = call(capsys, "diff", slow, tmp_path / "short.json")
     assert (code, len(out.splitlines())) == (5, 1)
-    assert f"caches fill, {tmp_path / 'short.json'} has 2; at least 10 are needed." in out
+    assert f"to compare: {tmp_path / 'short.json'} has 2; at least 10 are needed." in out
     code, out, _ = call(capsys, "diff", "--json", slow, tmp_path / "short.json")
     assert code == 5 and json.loads(out)["rows"] == []
 

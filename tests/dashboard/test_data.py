@@ -142,7 +142,8 @@ def test_the_evidence_of_a_finding_is_a_step_with_lanes_and_times():
     (found,) = (each for each in run.answer.findings if each.kind == "oversubscribed")
     shown = evidence_of(run, found)
     assert (shown.lane, shown.ranks) == ("busy", (1,))
-    assert "rank 1 for 6.00 of 15.30 ms, rank 0 for 1.00 of 15.30 ms" in shown.text
+    lacks = "rank 1 is ready to run but has no processor for 6.00 of 15.30 ms"
+    assert f"{lacks}, rank 0 for 1.00 of 15.30 ms. The time" in shown.text
     again = evidence_of(run, found, 20)
     assert again.step == 20 and again.first_ns < again.last_ns
     assert evidence_of(run, found, 10_000) is None

@@ -66,9 +66,9 @@ def test_without_its_token_an_address_leads_to_this_server(client, path):
 @pytest.mark.parametrize(
     ("header", "value", "said"),
     [
-        ("Origin", "null", "answers its own pages only"),
-        ("Origin", "http://localhost.evil.example", "answers its own pages only"),
-        ("Origin", "http://localhost:81", "answers its own pages only"),
+        ("Origin", "null", "accepts requests from its own pages only"),
+        ("Origin", "http://localhost.evil.example", "accepts requests from its own pages only"),
+        ("Origin", "http://localhost:81", "accepts requests from its own pages only"),
         ("Host", "evil.example:8050", "host name"),
     ],
 )

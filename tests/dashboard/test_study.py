@@ -109,7 +109,8 @@ def test_a_floor_over_more_pairs_is_told_as_such(tmp_path):
     study = open_study(tmp_path)
     other = replace(study, verdict=replace(study.verdict, floor=(0.25, 100)))
     said = (
-        "A/A noise floor 0.60 % over 20 pairs and, as it falls with their number, 0.25 % over 100."
+        "A/A noise floor 0.60 % over 20 pairs and 0.25 % over 100 (it falls with the number of "
+        "pairs)."
     )
     assert other.summary.endswith(said)
     same = replace(study, verdict=replace(study.verdict, floor=(0.6, 20)))

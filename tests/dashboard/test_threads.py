@@ -212,7 +212,7 @@ def test_flows_are_arrows_between_lanes(opened, events, flows):
     assert (tile["flows"], tile["flows_hidden"]) == (flows, 0)
     alone = [text for text in run.trace.warnings if "without another end" in text]
     assert len(alone) == (not flows)
-    assert not alone or alone[0].startswith(f"{counted(len(events), 'event')} of flows")
+    assert not alone or alone[0].startswith(f"{counted(len(events), 'flow event')} without")
 
 
 def test_arrows_of_a_window_with_many_are_counted_and_not_drawn(opened, monkeypatch):
@@ -230,7 +230,7 @@ def test_arrows_of_a_window_with_many_are_counted_and_not_drawn(opened, monkeypa
         pytest.param(
             FLOW,
             ["op"],
-            "1 event of flows without another end .*: the first is 'flow' "
+            "1 flow event without another end .*: the first is 'flow' "
             r"\(at 0.001 ms\).*record for longer",
             id="half a flow",
         ),
@@ -241,7 +241,7 @@ def test_arrows_of_a_window_with_many_are_counted_and_not_drawn(opened, monkeypa
             r"\(at 0.001 ms\).*written as",
             id="a counter of a word",
         ),
-        pytest.param(OBJECT, ["op"], "1 event of sorts that are not drawn", id="an object"),
+        pytest.param(OBJECT, ["op"], "1 event of kinds that are not drawn", id="an object"),
         pytest.param(INSTANT, ["mark", "op"], None, id="an instant, which is drawn"),
     ],
 )

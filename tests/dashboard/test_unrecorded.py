@@ -44,7 +44,7 @@ def test_every_page_says_that_collectives_are_not_recorded(profiles, path):
 def test_where_waits_are_not_recorded_nothing_is_drawn_as_busy(profiles):
     assert "busy" not in {lane.label for lane in profiles.swimlane.lanes}
     path = path_within(profiles, TileWindow.of(0, profiles.swimlane.last_ns, 100))
-    assert path["steps"] == [] and "is not known" in path["text"]
+    assert path["steps"] == [] and "are not known" in path["text"]
     values = {getattr(p, "data-quantity", None): p for p in shown_on(profiles, "/")}
     assert getattr(values["waiting-for-ranks"], "data-value") == "not known"
 

@@ -145,7 +145,7 @@
       const whole = rank >= 0 && (whole_rank || (config.folded.includes(of_rank) && !this.is_pinned(lane)));
       const there = whole ? config.folded.includes(of_rank) : this.is_folded(lane);
       const key = whole ? of_rank : this.lane;
-      if (!there && config.folded.length >= MOST) { this.say(`No more than ${MOST} lanes can be folded: fold ranks.`); return; }
+      if (!there && config.folded.length >= MOST) { this.say(`No more than ${MOST} lanes can be folded: fold whole ranks instead.`); return; }
       config.folded = config.folded.filter((other) => other !== key && !(whole && other.startsWith(of_rank)));
       if (!there) config.folded.push(key);
       this.lanes_changed(`${whole ? "rank " + rank : this.lane_title(lane)} is ${there ? "unfolded" : "folded"}`);

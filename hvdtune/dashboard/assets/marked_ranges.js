@@ -47,7 +47,7 @@
 
     mark([from, to], note) {
       if (this.config.marks.length >= MOST) {
-        this.say(`An address keeps ${MOST} marked ranges: remove one first.`);
+        this.say(`The address of this page keeps at most ${MOST} marked ranges: remove one first.`);
         return;
       }
       const mark = [Math.max(Math.round(from), 0), Math.round(to), note];

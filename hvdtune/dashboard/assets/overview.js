@@ -40,8 +40,8 @@
         })
         .then((found) => {
           this.shares = found.shares;
-          const ranks = found.ranks === 1 ? "the rank is" : `the ${found.ranks} ranks are, on average`;
-          this.overview.title = `How busy ${ranks}, over the whole trace. Drag the window to move it.`;
+          const ranks = found.ranks === 1 ? "the rank is" : `the ${found.ranks} ranks are on average`;
+          this.overview.title = `How busy ${ranks} over the whole trace. Drag the frame to move the view.`;
           this.draw_overview();
         })
         .catch((error) => { if (error.name !== "AbortError") this.say("The overview cannot be read: " + error.message); });

@@ -27,7 +27,7 @@
         .then((found) => {
           if (!this.config.path) return;
           this.path = found;
-          const hidden = found.hidden ? ` It shows when you zoom in: ${found.hidden.toLocaleString("en")} steps are in view.` : "";
+          const hidden = found.hidden ? ` Zoom in to see it: ${found.hidden.toLocaleString("en")} steps are in view, too many to draw it.` : "";
           if (tell) this.say(found.text + hidden);
           this.draw();
           this.canvas.dataset.path = found.steps.length;

@@ -168,10 +168,10 @@
       const tile = this.tile;
       const what = tile.exact
         ? in_slices(tile.slices) + " drawn" + (tile.flows_hidden
-          ? `; ${tile.flows_hidden.toLocaleString("en")} arrows, which show when you zoom in` : "")
+          ? `; zoom in to see ${tile.flows_hidden.toLocaleString("en")} more arrows` : "")
         : "too many slices to draw: colours show how busy each lane is; zoom in for slices";
       const counters = tile.counters_hidden
-        ? `; ${tile.counters_hidden.toLocaleString("en")} counters more, which show when you choose their rank` : "";
+        ? `; choose a rank to see its counters (${tile.counters_hidden.toLocaleString("en")} more)` : "";
       this.canvas.dataset.exact = tile.exact;
       const span = this.to - this.from, exact = span / 1e4;
       if (!this.selected || !this.is_same_view) this.say(`${in_words(this.from, exact)} to ${in_words(this.to, exact)} (${in_words(span)}): ${what}${counters}`);
@@ -271,7 +271,7 @@
       return fetch("find?" + this.query({ text, number }), { signal: this.events.signal })
         .then((answer) => answer.json())
         .then((place) => {
-          if (!place) { this.found = null; this.tell_hits(`none has ${text} in its name`); return; }
+          if (!place) { this.found = null; this.tell_hits(`no name contains ${text}`); return; }
           this.found = { text, number: place.number };
           this.tell_hits(`${(place.number + 1).toLocaleString("en")} of ${place.count.toLocaleString("en")}`);
           const margin = Math.max(place.end_ns - place.begin_ns, 1e5) * 2;

@@ -41,7 +41,7 @@ def bucket_sizes_figure(
             font={"color": theme.bad, "size": 11},
         )  # fmt: skip
     figure.update_layout(barmode="stack", showlegend=True)
-    figure.update_xaxes(title="size of a bucket, and up to twice that", type="category")
+    figure.update_xaxes(title="size of a bucket, from this to twice this", type="category")
     figure.update_yaxes(title="buckets")
     return figure
 
@@ -65,7 +65,7 @@ def cycles_figure(events: pd.DataFrame, cycle_time_ms: float | None, theme: Them
             hovertemplate=(
                 "cycle %{customdata[0]:,}: %{customdata[1]:,} tensors, %{x:,.4~r} "
                 f"{unit}, "
-                "%{y:,.3f} ms after the one before<extra></extra>"
+                "%{y:,.3f} ms after the previous cycle<extra></extra>"
             ),
         )
     )

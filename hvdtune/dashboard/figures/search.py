@@ -61,7 +61,7 @@ def knobs_figures() -> Mapping[str, Callable[["optuna.Study"], go.Figure]]:
         figure = visualization.plot_param_importances(
             study, evaluator=PedAnovaImportanceEvaluator(), target_name="gain"
         )
-        figure.update_xaxes(title="share of the importance for the gain")
+        figure.update_xaxes(title="importance for the gain, as a share of all knobs")
         figure.update_yaxes(title="")
         return figure
 

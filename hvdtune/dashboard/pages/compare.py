@@ -190,7 +190,7 @@ def _pictures(
         if own.empty:
             return nothing(
                 f"{run.title} has too few steps to compare.",
-                "Record more of them, and mark steps in the script: hvd.mark_step()",
+                "Record more steps, and mark them in the script: hvd.mark_step()",
             )
     figures = (
         ("Stacked bars: ms of each part of a step, of both runs", parts_figure),
@@ -235,8 +235,8 @@ def _timelines(runs: Runs, numbers: tuple[int, int], place: PageAddress) -> Comp
     return section(
         "Timelines",
         html.P(
-            "Both are aligned at the start of a step, initially a typical one, or of the trace "
-            "if it has no steps. The rulers start there.",
+            "Both timelines are aligned at the start of a step: a typical one, until you choose "
+            "another. Traces without steps are aligned at their start. Rulers count from there.",
             className="hint",
         ),
         html.Div(
@@ -261,7 +261,7 @@ def _timeline(run: RunView, number: int, side: int, place: PageAddress) -> Compo
     known = [int(number) for number in run.step_spans.index[[0, -1]]] if len(run.steps) else []
     field = dmc.NumberInput(
         id={"type": "compare-step", "side": side, "run": number},
-        label="Step ({:,} to {:,})".format(*known) if known else "Step (none is known)",
+        label="Step ({:,} to {:,})".format(*known) if known else "Step (no step is known)",
         value="" if step is None else step,
         disabled=not known,
         min=min(known, default=None),

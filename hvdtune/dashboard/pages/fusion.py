@@ -48,7 +48,7 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
             note(with_advice(run.trace, FACTS["collectives"].sentence))
             if not is_recorded(run.trace, "collectives")
             else nothing(
-                "Nothing was announced in this trace, and it has no buckets.",
+                "This trace has no announcements and no buckets.",
                 "Record some steps of training: hvdtune timeline record RUN --steps 20",
             ),
         ]
@@ -89,7 +89,7 @@ def _buckets(run: RunView, place: PageAddress) -> list[Component]:
         said,
         figure("bucket_sizes", place.run, "Histogram of the bytes of buckets", 280)
         if rows["bytes_max"].notna().any()
-        else note("The trace does not say how many bytes they have."),
+        else note("The trace does not record the sizes of buckets."),
         grid("reason-table", number_columns(rows, _REASONS), rows),
     ]
 

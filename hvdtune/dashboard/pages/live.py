@@ -118,12 +118,12 @@ def _attached() -> list[Component]:
                 "Busy time",
                 defined(
                     "busy-time",
-                    "Ranks synchronize in each step, so their step times are similar. The "
-                    "others wait for the rank that is busy longest.",
+                    "Ranks synchronize in each step, so their step times are similar. The rank "
+                    "that is busy longest makes the others wait.",
                 ),
                 drawn(
                     dcc.Graph(id="live-busy", config=GRAPH, style={"height": "300px"}),
-                    "Lines: ms of each step in which a rank does not wait, for each rank",
+                    "Lines: busy time of each step in ms, for each rank",
                 ),
             ),
             id="live-busy-place",
@@ -191,7 +191,7 @@ def _told(now: Snapshot) -> str:
         return (
             f"{int(slowest.index.max()) + 1:,} steps, {slowest.median():,.2f} ms (median of the "
             f"slowest rank, last {len(slowest):,} steps), {counted(ranks, 'rank')}, {here} of "
-            "them on this host; the findings are about those."
+            "them on this host; the findings cover only these."
         )
     summary = run.summary
     if "step_ms_p50" not in summary:

@@ -42,10 +42,11 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
     parts += [note(f"{capitalized(sentence)}.") for sentence in known.sentences]
     parts.append(
         section(
-            "Who was in the job when",
+            "Workers in the job over time",
             html.P(
                 "A row for each worker; the colour changes with the generation. A grey band is a "
-                "reset: from the last commit before ranks came or went to the first one after.",
+                "reset: from the last commit before ranks joined or left to the first commit "
+                "after that.",
                 className="hint",
             ),
             figure("membership", place.run, "Bars: when each worker was in the job", 320),

@@ -49,7 +49,7 @@ _GPU_HEADERS = {
     "communication_percent": "NCCL runs (%)",
     "alone_percent": "NCCL runs alone (%)",
     "copies_percent": "Copies (%)",
-    "window_ms": "Time looked at (ms)",
+    "window_ms": "Time examined (ms)",
 }
 _KERNEL_HEADERS = {
     "kernel": "Kernel",

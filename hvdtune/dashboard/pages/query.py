@@ -140,7 +140,9 @@ def _column(name: str, column: SqlColumn) -> tuple[Component, Component]:
 def _refusal(run: RunView) -> Component | None:
     """Why there are no queries about a run, if there are none."""
     if not can_query():
-        return nothing(f"{NEEDS_DUCKDB[0].upper()}{NEEDS_DUCKDB[1:]}.", "Then start it again.")
+        return nothing(
+            f"{NEEDS_DUCKDB[0].upper()}{NEEDS_DUCKDB[1:]}.", "Then start the dashboard again."
+        )
     if run.path is None:
         return nothing(
             "This run has no trace on the disk.",

@@ -66,8 +66,8 @@ def layout(run: RunView, place: PageAddress) -> list[Component]:
             "All ranks",
             defined(
                 "finding-cost",
-                "A finding about a rank counts only its own cause, so its cost may be below the "
-                "rank's total cost, or above it if the recorded waits are shorter.",
+                "A finding about a rank counts one cause. The cost of the finding may be below the "
+                "cost of the rank, or above it if the recorded waits are shorter.",
             ),
             grid("rank-table", number_columns(rows, _HEADERS), rows),
         ),
@@ -79,7 +79,7 @@ def _of_fewer(run: RunView) -> Component:
     if len(run.steps) and max(len(run.ranks), run.job.size) < 2:
         return nothing(
             "This trace is of one rank, so there is no other to compare it with.",
-            "If the job has more, open the folder with the files of all of them.",
+            "If the job has more ranks, open the folder with the files of all of them.",
         )
     if run.steps.empty:
         return nothing(
@@ -109,8 +109,8 @@ def _of_arrivals(known: Arrivals) -> list[Component]:
         section(
             "Ranks that announce last",
             html.P(
-                "An operation begins when the last rank has announced it. What a rank does before, "
-                "this trace does not say.",
+                "An operation begins when the last rank has announced it. This trace does not "
+                "record what a rank does before that.",
                 className="hint",
             ),
             grid("rank-table", known_columns(rows, number_columns(rows, _ARRIVAL_HEADERS)), rows),

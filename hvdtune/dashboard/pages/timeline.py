@@ -17,8 +17,8 @@ PATH, TITLE = "/timeline", "Timeline"
 
 _NAME = "swimlane"  # of its elements
 _FOUND = (
-    "The trace records no steps: those that are marked above the lanes were found from the "
-    "recurrence of tensors, without the first ones and the unfinished last one."
+    "The trace records no steps. The steps above the lanes were found from the recurrence of "
+    "tensors; the first ones and the unfinished last one are left out."
 )
 
 

@@ -110,7 +110,7 @@ def sentence(arrivals: Arrivals) -> str:
     if known:
         text += f"; rank {often.index[0]} was last in {int(often.iloc[0]):,} of them"
     if known < arrivals.operations:
-        text += "; record with HOROVOD_CACHE_CAPACITY=0 to get all of them"
+        text += "; record with HOROVOD_CACHE_CAPACITY=0 to get all announcements"
     return f"{text}."
 
 

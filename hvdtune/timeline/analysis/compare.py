@@ -83,8 +83,8 @@ def sentence(table: pd.DataFrame, sides: Mapping[str, pd.DataFrame]) -> str:
         steps = {name: _step_count(side) for name, side in sides.items()}
         few = [f"{name} has {count}" for name, count in steps.items() if count < BLOCKS]
         return (
-            "Too few steps to compare: beyond its first steps, in which caches fill, "
-            f"{' and '.join(few)}; at least {BLOCKS} are needed."
+            f"Too few steps to compare: {' and '.join(few)}; at least {BLOCKS} are needed. The "
+            "first steps, in which caches fill, do not count."
         )
     step = table.iloc[0]
     if not step["differs"]:

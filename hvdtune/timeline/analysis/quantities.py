@@ -61,9 +61,9 @@ QUANTITIES: Mapping[str, Quantity] = {
         "Waiting for ranks",
         "ms per step",
         "Part of waiting in which no bucket is in progress and some ranks have not announced "
-        "what this rank has. If a rank waits for several ranks at once, the time counts for the "
-        "one that it waits for longest. Unknown if some ranks of the job are missing from the "
-        "trace.",
+        "what this rank has announced. If a rank waits for several ranks at once, the time counts "
+        "for the one that it waits for longest. Unknown if some ranks of the job are missing from "
+        "the trace.",
         "wait_ms",
     ),
     "waiting-for-negotiation": Quantity(

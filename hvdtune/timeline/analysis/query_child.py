@@ -154,7 +154,7 @@ def _table(connection: Any, request: QueryRequest) -> Any:
 
     found = connection.sql(request["sql"])
     if found is None or not found.columns:
-        raise _RefusedError("the query has no rows to answer with: write a SELECT")
+        raise _RefusedError("this statement returns no table: write a SELECT")
     most = request["rows"]
     most_bytes = request["answer_mb"] and request["answer_mb"] << 20
     size, batches, rows = 0, [], 0

@@ -49,11 +49,11 @@ TABLES: Mapping[str, SqlTable] = {
             "name": SqlColumn("its name in the file"),
             "tensor": SqlColumn("its tensor; empty if it has none"),
             "begin_ns": _BEGIN,
-            "end_ns": SqlColumn("when it ends; of instants and counters when it begins", "ns"),
-            "open": SqlColumn("true if its end is missing, so that end_ns is the end of its "
-            "thread"),
+            "end_ns": SqlColumn("when it ends; for instants and counters, when it begins", "ns"),
+            "open": SqlColumn("true if the trace lacks its end; end_ns is then the end of "
+            "the thread"),
             "seq": SqlColumn(
-                "the number of the operation among those of its name, or of the step; -1 if "
+                "the number of the step, or of the operation among those of the same name; -1 if "
                 "unknown"
             ),
             "bucket": SqlColumn("the number of the bucket of its tensors; -1 if unknown"),
@@ -61,27 +61,28 @@ TABLES: Mapping[str, SqlTable] = {
             "process_set": SqlColumn("0 for all ranks; -1 if unknown"),
             "cached": SqlColumn("1 for an announcement that hit the response cache, 0 for a "
                                 "miss; -1 if unknown"),
-            "phase": SqlColumn("the letter of the Chrome event that it was: X for a slice, i for "
+            "phase": SqlColumn("the phase letter of the Chrome event: X for a slice, i for "
                                "an instant, C for a counter, s, t and f for arrows"),
             "category": SqlColumn("the category in the file"),
             "process": SqlColumn("the title of its process"),
             "thread": SqlColumn("the title of its thread"),
             "pid": SqlColumn("the process in the file, as text"),
             "tid": SqlColumn("the thread in the file, as text"),
-            "id": SqlColumn("of an asynchronous slice or an arrow; else empty"),
+            "id": SqlColumn("the id of an asynchronous slice or an arrow; empty for others"),
             "args": SqlColumn("its other fields in the file, as JSON text; empty if none"),
             "file": SqlColumn("the number of its file among the opened files, from 0"),
         },
         "slices",
     ),
     "events": SqlTable(
-        "one slice of a kind of hvdtune's, or one derived from others",
+        "one slice of one of hvdtune's kinds, or one derived from slices of other kinds",
         {
             "rank": SqlColumn("the rank; 0 if unknown"),
             "kind": SqlColumn("one of hvdtune's own kinds below"),
             "name": SqlColumn("its tensor, or a text" + _SAID),
             "begin_ns": _BEGIN,
-            "end_ns": SqlColumn("when it ends; of some instants begin_ns and a time" + _SAID, "ns"),
+            "end_ns": SqlColumn("when it ends; for some instants, begin_ns plus a time" + _SAID,
+                                "ns"),
             "seq": SqlColumn("a number" + _SAID),
             "bucket": SqlColumn("the number of its bucket, or another number" + _SAID),
             "arg": SqlColumn("a number" + _SAID),
@@ -101,9 +102,9 @@ TABLES: Mapping[str, SqlTable] = {
                                     "ms", "waiting"),
             "compute_ms": SqlColumn("computing: the step without the other parts; it includes "
                                     "time off the processor if off_processor_ms is NULL", "ms"),
-            "input_ms": SqlColumn("in spans of the script called input", "ms"),
-            "gc_ms": SqlColumn("in garbage collections of Python's", "ms"),
-            "checkpoint_ms": SqlColumn("in spans of the script called checkpoint", "ms"),
+            "input_ms": SqlColumn("in the script's spans named input", "ms"),
+            "gc_ms": SqlColumn("in Python's garbage collections", "ms"),
+            "checkpoint_ms": SqlColumn("in the script's spans named checkpoint", "ms"),
             "no_processor_ms": SqlColumn("ready to run, without a processor", "ms",
                                          "lost-processor-time"),
             "gpu_idle_ms": SqlColumn("GPU idle, in the rest of the step", "ms"),
@@ -128,13 +129,13 @@ KIND_MEANINGS: Mapping[str, str] = {
     "LATE": "an instant of hvdtune 0.1: how late the last rank announced a tensor",
     "QUEUE": "from the response to the begin of the bucket",
     "ALLREDUCE": "the collective, while its bucket is in progress",
-    "BROADCAST": "the same",
-    "ALLGATHER": "the same",
-    "BARRIER": "the same",
+    "BROADCAST": "as ALLREDUCE",
+    "ALLGATHER": "as ALLREDUCE",
+    "BARRIER": "as ALLREDUCE",
     "BUCKET": "tensors that travel together",
     "PACK": "tensors are copied into a bucket",
-    "REDUCE": "contributions of ranks are folded",
-    "EXCHANGE": "bytes travel",
+    "REDUCE": "contributions of ranks are reduced",
+    "EXCHANGE": "bytes are sent and received",
     "UNPACK": "results are copied out of a bucket",
     "WAIT": "communication waits for another rank",
     "CYCLE": "an instant: rank 0's responses have come",
@@ -143,12 +144,12 @@ KIND_MEANINGS: Mapping[str, str] = {
     "ALLTOALL": "as ALLREDUCE",
     "REDUCESCATTER": "as ALLREDUCE",
     "JOIN": "as ALLREDUCE",
-    "SPAN": "a span of the script",
+    "SPAN": "a span recorded by the script",
     "BLOCKED": "the script waits for operations",
     "PEER": "an exchange waits only for the part of one rank",
     "STREAM_WAIT": "the stream of a GPU waits for a bucket",
     "ENQUEUE_WAIT": "the script waits until operations are on a stream",
-    "READY": "a rank announced a tensor, in a timeline of Horovod's",
+    "READY": "a rank announced a tensor, in a timeline written by Horovod",
     "COMPUTE": "an operator or a kernel",
     "COPY": "a copy between host and device",
     "INPUT": "a data loader",
@@ -193,9 +194,9 @@ _HEAD = """\
 # Tables of queries in SQL
 
 `hvdtune timeline query` and the dashboard's page "Query" answer [queries](timeline.md) over three
-tables. This page is made from `hvdtune/timeline/analysis/query_tables.py`. The mean of a
-column over all rows is the quantity named in its row, as shown on every page of the dashboard,
-unless its meaning defines something else.
+tables. This page is made from `hvdtune/timeline/analysis/query_tables.py`. If the
+lists below name a quantity for a column, that quantity is the mean of the column over all rows, as
+shown on every page of the dashboard, unless the meaning of the column defines something else.
 """
 _KINDS = """
 ## Kinds

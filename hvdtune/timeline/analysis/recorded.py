@@ -89,8 +89,8 @@ FACTS: Mapping[str, Fact] = {
     ),
     "announcements": Fact(
         _OWN,
-        "Announcements of other ranks are not recorded as their events, so waits for them and for "
-        "the response are not known.",
+        "Other ranks' announcements are not recorded as events of those ranks, so waits for them "
+        "and for the response are not known.",
         metrics=frozenset({"queueing"}),
     ),
     "cache": Fact(
@@ -105,7 +105,7 @@ FACTS: Mapping[str, Fact] = {
         columns=frozenset({"reason", "tensors_per_bucket"}),
         metrics=frozenset({"fusion"}),
     ),
-    "cycles": Fact(_OWN, "What each cycle carries is not recorded.", metrics=frozenset({"cycles"})),
+    "cycles": Fact(_OWN, "The contents of cycles are not recorded.", metrics=frozenset({"cycles"})),
     "collectives": Fact(
         _OWN | {"horovod"},
         "No collectives are recorded in this trace.",
@@ -115,8 +115,8 @@ FACTS: Mapping[str, Fact] = {
     ),
     "waits": Fact(
         _OWN,
-        "No collectives of the ranks in this trace are recorded, so how long they wait is not "
-        "known.",
+        "No collectives of the ranks in this trace are recorded, so the waits of these "
+        "ranks are not known.",
         frozenset(
             {
                 "blocked_ms",
@@ -135,14 +135,14 @@ FACTS: Mapping[str, Fact] = {
     ),
     "others": Fact(
         frozenset(),
-        f"{_MISSING}how long those that are wait for the others is not known.",
+        f"{_MISSING}it is not known how long the recorded ranks wait for the others.",
         frozenset({"wait_ms", "negotiate_ms"}),
         _OF_WAITS,
         _has_all_ranks,
     ),
     "bucket-begins": Fact(
         frozenset(),
-        f"{_MISSING}when collectives are under way and when they wait for a rank is not known.",
+        f"{_MISSING}it is not known when collectives are under way and when they wait for a rank.",
         frozenset({"exposed_ms", "communicate_ms", "communicate_p50_us", "communicate_p95_us"}),
         frozenset({"overlap", "bandwidth"}),
         _has_all_ranks_or_buckets,

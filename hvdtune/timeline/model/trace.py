@@ -136,9 +136,9 @@ class Trace:
         if flows is not None and flows.alone:
             left -= flows.alone
             told.append(
-                f"{counted(flows.alone, 'event')} of flows without another end in the trace, so "
-                f"no arrow is drawn: the first is {flows.first_alone}; the other end came before "
-                "the recording or after it, so record for longer if the arrow matters"
+                f"{counted(flows.alone, 'flow event')} without another end in the trace, so no "
+                f"arrow is drawn: the first is {flows.first_alone}; the other end is before or "
+                "after the recorded time, so record for longer if the arrow matters"
             )
         if counters is not None and counters.without_number:
             left -= counters.without_number
@@ -149,8 +149,8 @@ class Trace:
             )
         if left:
             told.append(
-                f"{counted(left, 'event')} of sorts that are not drawn, as objects and memory "
-                "dumps: `hvdtune timeline stats` counts them by their letters"
+                f"{counted(left, 'event')} of kinds that are not drawn, such as objects and memory "
+                "dumps: `hvdtune timeline stats` counts them by phase letter"
             )
         return told
 

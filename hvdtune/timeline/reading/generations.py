@@ -97,7 +97,7 @@ def _joint(generations: Sequence[_Generation], warnings: list[str]) -> Trace:
     meta: dict[str, Any] = {"ranks": {}, "dropped": {}, "clock": {}, "shapes": {}}
     first = generations[0]
     if len(generations) > 1:
-        text = "ranks are numbered by worker; only steps that all of them took count"
+        text = "ranks are numbered by worker; only steps that all workers took are counted"
         warnings.insert(0, f"{counted(len(generations), 'generation')} of an elastic job: {text}")
     for index, each in enumerate(generations):
         columns = _columns(each, names)

@@ -70,8 +70,8 @@ def test_ranks_without_recorded_collectives_are_not_said_to_wait_for_nothing(pro
 def test_ranks_without_recorded_collectives_name_nobody_and_say_what_to_record(profiles):
     said = answer(profiles)
     assert said.missing == (
-        "no collectives of the ranks in this trace are recorded, so how long they wait is not "
-        "known",
+        "no collectives of the ranks in this trace are recorded, so the waits of these ranks are "
+        "not known",
     )
     (note,) = said.notes
     assert (
@@ -80,7 +80,7 @@ def test_ranks_without_recorded_collectives_name_nobody_and_say_what_to_record(p
     )
     told = report.measure(profiles)
     for name in ("efficiency", "critical_path", "stragglers", "overlap"):
-        assert told[name].table.empty and "how long they wait" in told[name].summary
+        assert told[name].table.empty and "the waits of these ranks" in told[name].summary
     page = report.page(profiles, said, told, "x")
     assert "There was no communication" not in page
     assert page.count("orch.profiler does not record collectives") == 1

@@ -94,7 +94,7 @@ def test_every_phase_is_shown(phase):
         (event("Z", 1), "event has an unknown phase ('Z')"),
         (event("X", 1, dur=-1), "slice ends before it begins ('X')"),
         ({"ph": "i", "name": "x"}, "event has no time ('i')"),
-        ({"ph": "M", "name": "odd"}, "metadata event is not a title ('odd')"),
+        ({"ph": "M", "name": "odd"}, "metadata event has an unknown name ('odd')"),
     ],
 )
 def test_what_is_not_shown_is_reported(odd, said):

@@ -97,7 +97,7 @@ def _small_ddp_buckets(evidence: TraceEvidence) -> Iterator[TraceFinding]:
         cost=cost,
         summary=f"DistributedDataParallel sends {number:.0f} small buckets per step",
         evidence=(
-            f"they have {sized(size)} (median); with DDP's default sizes there would be "
+            f"their size is {sized(size)} (median); with DDP's default sizes there would be "
             f"{number - float(spared.mean()):.0f}",
             f"a bucket costs the script about {1000 * call_ms:.0f} us in addition to its "
             "communication",
@@ -171,10 +171,10 @@ def _huge_late_tensor(evidence: TraceEvidence) -> Iterator[TraceFinding]:
         "computing hides its communication",
         evidence=(
             f"it is {share:.0f} % of the bytes of a step",
-            f"replayed without it, the same steps end {cost.mean:.2f} ms earlier",
+            f"a replay without this tensor ends each step {cost.mean:.2f} ms earlier (mean)",
         ),
-        remedy=f"{SEND_LESS}, sparse gradients of an embedding, or split it so that its parts are "
-        "ready earlier (DDP: a smaller bucket_cap_mb)",
+        remedy=f"{SEND_LESS}, sparse gradients of an embedding; or split the tensor so that its "
+        "parts are ready earlier (DDP: a smaller bucket_cap_mb)",
         confidence="medium",
     )
 

@@ -81,9 +81,9 @@ def late(table: pd.DataFrame) -> list[TraceFinding]:
                         f"its kernels are the shortest in {share:.0f} % of {len(own):,} "
                         f"collectives recorded by {counted(values.shape[1], 'rank')}; a kernel "
                         "runs until the last rank arrives",
-                        f"they run {np.median(values[:, place]):.3f} ms (median), those of the "
-                        f"others {usual:.3f} ms; the next shortest takes {waits:.3f} ms (median) "
-                        "more",
+                        f"its kernels run {np.median(values[:, place]):.3f} ms (median), those of "
+                        f"the others {usual:.3f} ms; the next shortest take {waits:.3f} ms "
+                        "(median) more",
                     ),
                     remedy=(
                         f"find out what rank {rank} does before each collective: record the job "

@@ -50,8 +50,8 @@ def _long_cycle(evidence: TraceEvidence) -> Iterator[TraceFinding]:
         evidence=(
             f"a tensor waits {response_ms.quantile(0.9):.2f} ms for its response (90th percentile) "
             "after the last rank announced it",
-            f"replayed with {DEFAULT_CYCLE_TIME_MS:g} ms, the same steps end "
-            f"{cost.mean:.2f} ms earlier",
+            f"a replay with a cycle of {DEFAULT_CYCLE_TIME_MS:g} ms ends each step "
+            f"{cost.mean:.2f} ms earlier (mean)",
         ),
         remedy=f"--cycle-time-ms {DEFAULT_CYCLE_TIME_MS:g} or less",
         knob="cycle_time_ms",
@@ -86,7 +86,7 @@ def _cold_cache(evidence: TraceEvidence) -> Iterator[TraceFinding]:
         summary=f"{misses:.0f} % of announcements miss the response cache and are sent in full",
         evidence=(
             f"{counted(names, 'name')} in {len(evidence.busy):,} steps; {again:.0f} % of "
-            f"announcements repeat",
+            "announcements repeat an earlier name",
             f"the rank that gets its responses last waits {per_step.mean():.2f} ms per step for "
             "responses only",
             *_processor_evidence(lacks),
@@ -167,11 +167,11 @@ def _different_order(evidence: TraceEvidence) -> Iterator[TraceFinding]:
         kind="different-order",
         ranks=named,
         cost=cost,
-        summary=f"{who} tensors in a different order, so each waits for the last rank",
+        summary=f"{who} tensors in a different order, so each tensor waits for the last rank",
         evidence=(
             f"rank correlation of the orders: {worst:.2f} (1: the same order)",
-            f"replayed in the order of rank {evidence.job.ranks[0]}, the same steps end "
-            f"{cost.mean:.2f} ms earlier",
+            f"a replay with all ranks in the order of rank {evidence.job.ranks[0]} ends each step "
+            f"{cost.mean:.2f} ms earlier (mean)",
         ),
         remedy="build the model and its optimizer in the same order on every rank, and do "
         "not iterate over sets",

@@ -180,11 +180,11 @@ def _named_part(
     who = "every rank" if culprit is None and len(ranks) > 1 else f"rank {ranks[culprit or 0]}"
     hit = 100 * float((spent.max(axis=1) > _IS_LONG * evidence.step_ms).mean())
     means_of = "mean of each rank" if len(ranks) > 1 else "mean"
-    longest = "the slowest rank of each step sets its length: " if len(ranks) > 1 else ""
+    longest = "the slowest rank sets the length of each step: " if len(ranks) > 1 else ""
     evidence_text = [
         f"{means_of}: {_per_rank(means, ranks)} ms per step "
         f"({part.column.removesuffix('_ms').replace('_', ' ')})",
-        f"{longest}without that time, steps would be {gone.mean():.2f} ms shorter",
+        f"{longest}without this time, steps would be {gone.mean():.2f} ms shorter",
         f"it takes more than 5 % of the step in {hit:.0f} % of {len(busy):,} steps",
     ]
     if pauses and np.count_nonzero(long):
@@ -502,12 +502,18 @@ def _cost_in_all(evidence: TraceEvidence, found: TraceFinding, costs: Mapping[in
     each = " and ".join(
         f"rank {rank} costs the others {costs[rank]:.2f} ms" for rank in found.ranks
     )
-    counts = "only the time it names"
+    counts = "only the cause that it names"
     if len(found.ranks) == 1 and found.cost.mean > costs[found.ranks[0]]:
-        counts = "how much longer it is busy, although the recorded waits of the others are shorter"
+        counts = (
+            "all of the rank's longer busy time, although the recorded waits of the others are "
+            "shorter"
+        )
     if found.kind == "slow-compute" and _lacks_for_it(evidence, found.ranks[0]):
-        counts = "its typical step, including the processor time that the rank lacks for it"
-    return f"in total, {each} per step (cost of a rank); the finding counts {counts}"
+        counts = (
+            "a typical step, including processor time that the rank lacks because it computes "
+            "longer"
+        )
+    return f"in total, {each} per step (cost of a rank); this finding counts {counts}"
 
 
 def _lacks_for_it(evidence: TraceEvidence, rank: int) -> bool:

@@ -279,7 +279,7 @@ def _of_inspector(trace: Trace, job: JobMetadata) -> Answer:
     if len(table) < FEW_STEPS:
         shared = f"{counted(len(table), 'collective')} of several ranks"
         text = (
-            f"its logs contain {shared}; at least {FEW_STEPS} are needed: pass the logs of all "
+            f"the logs contain {shared}; at least {FEW_STEPS} are needed: pass the logs of all "
             "ranks"
         )
         return Answer("incomplete", missing=(text,), ranks=job.ranks)
@@ -398,7 +398,10 @@ def _notes(trace: Trace, job: JobMetadata, evidence: TraceEvidence) -> Iterator[
     if not job.setting:
         yield "the setting is not in the trace, so knobs were not checked"
     if not evidence.sees_gpus and not trace.events["kind"].isin(WAITS).any():
-        yield "the script's waits are not recorded; they were inferred from announcements"
+        yield (
+            "the script's waits are not recorded; they were inferred from the times at which it "
+            "announced tensors"
+        )
     if note := breakdown.note_of_unseen_gpus(trace.events, evidence.steps):
         yield note
 

@@ -39,6 +39,4 @@ def sentence(table: pd.DataFrame) -> str:
         return "Nothing was announced."
     share = float((table["cached_percent"] * table["announcements"]).sum()) / total
     again = 100 * float(table["again"].sum()) / total
-    return (
-        f"{share:.0f} % of announcements hit the cache; {again:.0f} % were of a name seen before."
-    )
+    return f"{share:.0f} % of announcements hit the cache; {again:.0f} % repeat an earlier name."

@@ -110,7 +110,7 @@ class _Machine:
 
     def _remember(self, number: int) -> None:
         if len(self._memory) == _MAX_OBJECTS:
-            raise ValueError(f"it numbers more than {_MAX_OBJECTS:,} objects")
+            raise ValueError(f"it memoizes more than {_MAX_OBJECTS:,} objects")
         self._memory[number] = self.stack[-1]
 
     def _count_container(self) -> None:

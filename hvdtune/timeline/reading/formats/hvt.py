@@ -95,7 +95,7 @@ def read_rank_file(path: Path | str) -> RankFile:
     metadata = next((s.metadata for s in reversed(segments) if s.metadata), {})
     rank = metadata.get("rank")
     if not isinstance(rank, int) or not 0 <= rank < 2**31:
-        raise TraceFormatError(f"{path}: does not say which rank recorded it", str(path))
+        raise TraceFormatError(f"{path}: the file does not record its rank", str(path))
     warnings = [] if problem is None else [str(problem)]
     warnings += [warning for segment in segments for warning in segment.warnings]
     if segments[0].number > 0:

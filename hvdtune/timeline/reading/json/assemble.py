@@ -131,8 +131,8 @@ class Assembler:
             elif what not in _ARRANGEMENT:
                 named = f"({what[:40]!r})"
                 reason = Reason(
-                    f"metadata event is not a title {named}",
-                    f"metadata events are not titles {named}",
+                    f"metadata event has an unknown name {named}",
+                    f"metadata events have an unknown name {named}",
                 )
                 self._report.left_out("M", reason)
                 continue

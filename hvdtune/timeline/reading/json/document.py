@@ -168,7 +168,9 @@ class Document:
             if first is None or self._next_event(first.end() - 1, first.end()) < 0:
                 return False
             at = window.offset
-            self._report.problem(f"the events at byte {at} are called {key[:40]!r}", at)
+            self._report.problem(
+                f"the list of events at byte {at} is named {key[:40]!r}, not 'traceEvents'", at
+            )
         window.at += 1
         return True
 
