@@ -337,7 +337,7 @@ std::string_view name_of(MissingReason reason) {
       "network",
       "frozen",
       "mismatch",
-      "called in a different order, or other tensors",
+      "called in a different order or with other tensors",
       "never called",
       "unknown",
       "waits for others",

@@ -650,7 +650,7 @@ def test_a_node_with_another_key_says_so(nodes):
     errors = [process.communicate(timeout=100)[1] for process in started]
     assert "Node 1 of 2 did not connect within 2 s" in errors[0]
     assert "A process on 127.0.0." in errors[0] and "with another key (HVDTUNE_" in errors[0]
-    assert "the process there has another key" in errors[1]
+    assert "the process there has a different key" in errors[1]
 
 
 def test_a_port_that_is_taken_is_named(nodes):

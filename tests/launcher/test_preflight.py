@@ -146,9 +146,9 @@ def test_a_host_that_fails_is_told_first():
             "a -> b: port 4711 of 10.0.0.2: refused: b is reachable from there at 10.1.0.2 (ib0)",
         ),
         (
-            {"state": "unauthenticated", "seen": "the process there has another key"},
+            {"state": "unauthenticated", "seen": "the process there has a different key"},
             "fail",
-            "a -> b: port 4711 of 10.0.0.2: the process there has another key: check who",
+            "a -> b: port 4711 of 10.0.0.2: the process there has a different key: check who",
         ),
         (
             {"meeting_port": 23456, "meeting_fault": "No answer within 5 s"},

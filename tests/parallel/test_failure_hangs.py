@@ -103,10 +103,10 @@ def test_ranks_that_call_in_another_order_are_told_so_and_given_up(tmp_path):
     with start(call_in_another_order, 3, tmp_path, hang_warning_s=0.5, hang_abort_s=1.5) as job:
         for outcome in job.outcomes():
             assert isinstance(outcome.error, HangError), outcome.trace
-            assert "called in a different order, or other tensors" in str(outcome.error)
+            assert "called in a different order or with other tensors" in str(outcome.error)
     text = (tmp_path / "2.txt").read_text()
     assert (
-        "rank 1: called in a different order, or other tensors; "
+        "rank 1: called in a different order or with other tensors; "
         'it waits for "allreduce.b", which ranks 0, 2 have not' in text
     )
 

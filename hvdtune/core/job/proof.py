@@ -61,7 +61,7 @@ def dial(
     Raises:
         OSError: no answer.
         CutOffError: the other end closed the connection.
-        LaunchError: the other end has another key or number.
+        LaunchError: the other end has a different key or number.
     """
     connection = socket.create_connection(address, timeout=timeout_s)
     try:
@@ -101,7 +101,7 @@ def accept(
         words = hello + nonce + _NODE.pack(number)
         proof = _receive(connection, hashlib.sha256().digest_size, deadline_s)
         if not hmac.compare_digest(proof, _prove(key, _DIALER, words)):
-            raise UnprovedError("The other end has another key.")
+            raise UnprovedError("The other end has a different key.")
         connection.sendall(_prove(key, _ACCEPTOR, words))
         connection.settimeout(None)
     except (OSError, CutOffError):

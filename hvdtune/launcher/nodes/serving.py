@@ -76,7 +76,7 @@ def _connected(
             refused = refused or isinstance(error, LaunchError)
             if time.monotonic() > deadline_s:
                 # An earlier refusal is more specific than a later "connection refused".
-                unknown = f"the process there has another key ({meeting.SAME_KEY})"
+                unknown = f"the process there has a different key ({meeting.SAME_KEY})"
                 why = unknown if refused else getattr(error, "strerror", None) or error
                 raise LaunchError(
                     f"Cannot connect to the launcher on the first node ({leader[0]} port "

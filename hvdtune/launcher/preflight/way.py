@@ -60,7 +60,7 @@ def dial(address: str, port: int, key: bytes, number: int, timeout_s: float) -> 
         seen = "the process there does not take part in this check"
         raise WayError("unauthenticated", seen) from None
     except LaunchError:
-        raise WayError("unauthenticated", "the process there has another key") from None
+        raise WayError("unauthenticated", "the process there has a different key") from None
     except TimeoutError:
         raise WayError("unreachable", f"no answer within {timeout_s:g} s") from None
     except OSError as error:

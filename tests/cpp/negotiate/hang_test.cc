@@ -128,8 +128,8 @@ TEST(a_cycle_over_three_ranks_is_a_different_order) {
   for (const char* name : {"a", "b", "c"}) ranks.push_back(waits_in({called(name)}));
   for (const Wait& wait : explain_all(ranks)) {
     CHECK_EQ(wait.missing.size(), 2U);
-    CHECK_EQ(name_of(wait.missing[0].reason), "called in a different order, or other tensors");
-    CHECK_EQ(name_of(wait.missing[1].reason), "called in a different order, or other tensors");
+    CHECK_EQ(name_of(wait.missing[0].reason), "called in a different order or with other tensors");
+    CHECK_EQ(name_of(wait.missing[1].reason), "called in a different order or with other tensors");
   }
 }
 
