@@ -127,7 +127,7 @@ def test_a_rank_gives_its_part_of_an_agreement_once_whichever_thread_asks():
 
 @pytest.mark.parametrize(
     ("names", "fault"),
-    [("aa", "not: a"), ("a", "1 name for 2 parameters")],
+    [("aa", "more than once: a"), ("a", "1 name for 2 parameters")],
     ids=["twice", "too-few"],
 )
 def test_names_must_be_there_and_unique(names, fault):

@@ -243,7 +243,7 @@ def test_without_a_launcher_horovods_variable_has_the_ranks_write(tmp_path):
 
 
 def record_what_is_recorded(folder: Path) -> None:
-    with pytest.warns(UserWarning, match="being recorded already"):
+    with pytest.warns(UserWarning, match="already records this job's timeline"):
         hvd.start_timeline(folder / "trace.json")
     hvd.stop_timeline()
 

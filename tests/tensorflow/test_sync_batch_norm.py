@@ -107,7 +107,7 @@ def test_it_may_be_used_twice_in_a_graph(said):
 
 @bodies
 def refused():
-    with pytest.raises(UsageError, match="no fused form"):
+    with pytest.raises(UsageError, match="no fused version"):
         hvd.SyncBatchNormalization(fused=True)
     alone = hvd.add_process_set([hvd.size() - 1])
     found = None

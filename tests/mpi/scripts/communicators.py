@@ -39,10 +39,10 @@ if WORLD.rank in members:
     hvd.init(comm=members)
     expect_job(members.index(WORLD.rank), 3, members)
 else:
-    refused(members, "this process is rank 2 and not listed")
+    refused(members, "this process is rank 2 and is not listed")
 
 refused([0, 1, 2, 3, 3], "listed twice")
-refused([0, 1, 2, 3, 4], "mpirun started 4 processes, no 4")
+refused([0, 1, 2, 3, 4], "mpirun started 4 processes, so rank 4 does not exist")
 refused(WORLD.rank, "not int")
 refused(MPI.COMM_NULL, "not in that communicator")
 
