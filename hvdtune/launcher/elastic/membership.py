@@ -164,7 +164,7 @@ class Membership:
         self._has_formed = False  # a generation, ever
         self._has_failed_to_form = False  # the last generation
         self._is_state_known = False  # somebody has trained
-        self._is_finishing = False  # a rank has returned from its script
+        self._returned: int | None = None  # the first worker that returned from its script
         self._is_notified = False  # the members of this generation
         self._lost: set[int] = set()  # those that failed since the last generation has formed
         self._failed: set[int] = set()  # those that did when they had returned from the training
@@ -252,6 +252,10 @@ class Membership:
         members = [self.workers[one] for one in self.members]
         return self.phase is JobPhase.RUNNING and not any(one.has_returned for one in members)
 
+    @property
+    def _is_finishing(self) -> bool:
+        return self._returned is not None
+
     def note_exit(self, worker: int, code: int, now_s: float) -> None:
         """The worker's process has ended."""
         one = self.workers[worker]
@@ -265,7 +269,7 @@ class Membership:
             elif code != 0 and not one.is_struck and was_needed:
                 self._lost.add(worker)
         if code == 0 and one.lives:
-            self._is_finishing = True
+            self._returned = worker if self._returned is None else self._returned
             self._has_formed |= was_member  # the news of it may still be on its way
         self._set(worker, now_s, status=Status.ENDED)
         if was_member and self.phase is JobPhase.FORMING:
@@ -461,6 +465,9 @@ class Membership:
             return self._form_of(left, now_s)
         if failed := self._failed or self._lost:
             return self._finish("the training is over, so the rank is not replaced", min(failed))
+        if not self._has_formed and self._of(Status.READY):
+            early = f"worker {self._returned} exited with code 0"
+            return self._finish(f"{early} before all ranks had called hvd.init()")
         # A script without `init` ends on each of its workers by itself.
         never_joined = not self._has_formed and self._of(Status.STARTING)
         late = now_s >= self._since_s + self.limits.elastic_timeout_s

@@ -274,6 +274,22 @@ def test_the_job_is_over_when_a_rank_has_returned_and_no_other_goes_on() -> None
     assert membership.decide(6.0) == [Finish("")]
 
 
+def test_the_job_fails_if_a_worker_returns_before_others_have_called_init() -> None:
+    membership = started(ElasticLimits(1, 2), {"a": 2})
+    membership.note_exit(1, 0, 1.0)
+    assert membership.decide(1.0) == []
+    membership.note_ready(0, Readiness(), 2.0)
+    (finish,) = membership.decide(2.0)
+    assert finish == Finish("worker 1 exited with code 0 before all ranks had called hvd.init()")
+
+
+def test_a_script_without_init_ends_well() -> None:
+    membership = started(ElasticLimits(1, 2), {"a": 2})
+    membership.note_exit(1, 0, 1.0)
+    membership.note_exit(0, 0, 2.0)
+    assert membership.decide(2.0) == [Finish("")]
+
+
 def test_the_job_fails_with_a_rank_that_has_returned_from_the_training_and_fails() -> None:
     membership = running(ElasticLimits(1, 3), {"a": 3})
     membership.note_training(2, is_on=False)
