@@ -127,8 +127,9 @@ def _check_modes(options: RunOptions) -> None:
                 "--mode restart starts the ranks itself; to tune a command with a launcher of its "
                 "own: hvdtune run --mode restart --adapter command --vary NAME=A,B -- mpirun ..."
             )
-        nothing = not options.restart.vary and not options.knobs.profile
-        if options.restart.adapter == "command" and nothing:
+        is_once = options.restart.mode is None and options.study.trials is None and not compares
+        has_values = options.restart.vary or options.knobs.profile
+        if options.restart.adapter == "command" and not (is_once or has_values):
             raise UsageError("--adapter command has nothing to tune: name variables with --vary")
     elif options.mpi.mpi and compares:
         raise UsageError("comparing settings needs hvdtune's own launcher: leave out --mpi")

@@ -116,6 +116,13 @@ def test_an_adapter_without_a_mode_runs_the_command_once_with_the_profile(hvdtun
     assert (code, out) == (0, "[0]<stdout>:9.5\n"), err
 
 
+def test_a_command_without_variables_runs_once(hvdtune):
+    code, out, _ = finished(
+        hvdtune("run", "--adapter", "command", "--", "sh", "-c", "echo a; exit 9")
+    )
+    assert (code, out) == (9, "[0]<stdout>:a\n")
+
+
 @pytest.mark.parametrize(
     ("words", "why"),
     [

@@ -115,7 +115,8 @@ def _find(table: Mapping[str, Knob], name: str) -> Knob | None:
         return table[name]
     if script_knobs.is_of_script(name) and not any(knob.is_of_script for knob in table.values()):
         return None
-    raise UsageError(f"unknown knob {name}; the knobs are {', '.join(table)}")
+    known = f"the knobs are {', '.join(table)}" if table else "this command has no knobs"
+    raise UsageError(f"unknown knob {name}; {known}")
 
 
 def _valid(table: Mapping[str, Knob], name: str, value: Value) -> Value:
