@@ -191,8 +191,8 @@ def without_rule(name):
 def test_a_gradient_without_a_rule_is_refused(framework):
     for messages in run(without_rule, 2, framework):
         assert len(messages) == 7
-        assert "through allreduce loss by Min" in messages[0]
-        assert "through reducescatter loss by Product" in messages[5]
+        assert "allreduce loss with op=Min has no gradient" in messages[0]
+        assert "reducescatter loss with op=Product has no gradient" in messages[5]
 
 
 def chain(name):

@@ -170,7 +170,7 @@ def test_without_rank_0_the_error_says_where_it_was_looked_for_and_what_to_do(tm
     ("given", "advice"),
     [
         ({}, "HVDTUNE_KEY to the same key on all ranks. "),
-        ({"key": bytes(32)}, "HVDTUNE_RENDEZVOUS_HOST to the host of rank 0, so that the key"),
+        ({"key": bytes(32)}, "HVDTUNE_RENDEZVOUS_HOST to the host of rank 0, which makes"),
     ],
 )
 def test_what_makes_the_file_needless_is_told(tmp_path, given, advice):
@@ -233,7 +233,7 @@ def test_a_port_of_another_program_is_not_waited_for():
             meeting.join(config("/", 0, 3600, key=bytes(32), port=port), start)
     assert tried == [2]
     assert f"cannot listen on 127.0.0.1:{port}: Address already in use. nobody" in str(error.value)
-    assert "set HVDTUNE_RENDEZVOUS_PORT, the same on all ranks, to a free port" in str(error.value)
+    assert "set HVDTUNE_RENDEZVOUS_PORT to a free port, the same on all ranks" in str(error.value)
     assert "Rank 0 listens" not in str(error.value)
 
 

@@ -212,7 +212,7 @@ def sends_to_itself(rank, size):
     with pytest.raises(dist.DistBackendError, match="has 8 bytes, the tensor for it has 4"):
         dist.irecv(torch.zeros(1), rank, tag=6).wait()
     dist.isend(torch.ones(1), rank, tag=8)
-    with pytest.raises(dist.DistBackendError, match=r"message is torch\.float32, .* torch\.int32"):
+    with pytest.raises(dist.DistBackendError, match=r"dtype torch\.float32, .* torch\.int32"):
         dist.irecv(torch.zeros(1, dtype=torch.int32), rank, tag=8).wait()
     with pytest.raises(dist.DistBackendError, match=r"recv from rank \d, tag 7.* after 0\.1 s"):
         dist.irecv(torch.zeros(1), rank, tag=7).wait(timedelta(seconds=0.1))

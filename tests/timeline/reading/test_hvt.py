@@ -93,10 +93,10 @@ def test_false_block_starts_do_not_make_reading_endless(tmp_path: Path) -> None:
         (b"HVDTRACE", "cut off at byte 8"),
         (files.header()[:-1] + b"\0", "damaged at byte 0"),
         (files.header(version=9), "version 9"),
-        (files.header(), "which rank"),
-        (files.header() + files.block(files.METADATA, b"[1]"), "which rank"),
-        (files.header() + files.block(files.METADATA, b"[" * 100_000), "which rank"),
-        (files.header() + files.block(files.METADATA, b'{"rank": -1}'), "which rank"),
+        (files.header(), "does not record its rank"),
+        (files.header() + files.block(files.METADATA, b"[1]"), "does not record its rank"),
+        (files.header() + files.block(files.METADATA, b"[" * 100_000), "does not record its rank"),
+        (files.header() + files.block(files.METADATA, b'{"rank": -1}'), "does not record its rank"),
     ],
 )
 def test_an_unreadable_file_is_one_line_of_error(tmp_path: Path, content: bytes, said: str) -> None:
