@@ -53,7 +53,7 @@ class Workers(Protocol):
     turn_s: float = 0.25  # longest time between two looks
 
     def look(self) -> list[JobEvent]:
-        """Note what has happened, and return the new events of the ranks.
+        """Note exits of processes, and return the new events of the ranks.
 
         An exit is taken before the events and noted after them: the job formed before a rank left.
         """
@@ -207,7 +207,7 @@ class Job:
         return is_running
 
     def _turn(self) -> None:
-        """Take in what has happened, and do what follows."""
+        """Note exits and events, and carry out the actions that are decided."""
         if self._report is not None or self._has_failed:
             return
         self._has_failed = True

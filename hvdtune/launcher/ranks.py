@@ -120,7 +120,11 @@ def start_ranks(
     processes = Processes(writers, options.tail_lines)
     ranks = Ranks(RankStarter(plan, options, setting, processes, key, nonce), channel)
     job = Job(ranks, options.terminate_grace_s).start()
-    ranks.open_control()
+    try:
+        ranks.open_control()
+    except BaseException:
+        job.terminate()
+        raise
     return job
 
 

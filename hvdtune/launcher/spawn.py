@@ -74,7 +74,7 @@ class ProcessGroup:
         return child
 
     def kill(self) -> None:
-        """Ends the children and what they have started, at once. May be called again."""
+        """End the children and their descendants at once. May be called again."""
         if self._guard.returncode is None:
             # The guard is not reaped yet, so the number still is this group's.
             with contextlib.suppress(ProcessLookupError):
@@ -152,7 +152,7 @@ class Processes(ProcessGroup):
                     os.kill(pid, signal.SIGKILL)
 
     def terminate(self) -> None:
-        """Send SIGTERM to all processes that run, not to what they have started."""
+        """Send SIGTERM to all processes that run, but not to their descendants."""
         for number in self.running:
             self.send_signal(number, signal.SIGTERM)
 

@@ -246,7 +246,7 @@ def _which_is_faster(name: str, first: Setting, verdict: Verdict) -> str:
 
 
 def _inverse(percent: float) -> float:
-    """Return how much faster A is than B, in percent, where B is so much faster than A."""
+    """Return the gain of A over B, in percent, for the gain of B over A."""
     return 100 * (1 / (1 + percent / 100) - 1)
 
 

@@ -133,7 +133,8 @@ def test_a_deadlock_is_told_long_before_the_warning_time(body, tmp_path):
         while "no progress for " not in (page := log_of(0, tmp_path)):
             assert time.monotonic() < deadline and job.processes[0].is_alive()
             time.sleep(0.1)
-    assert "and none is possible: every rank waits for an operation that another has" in page
+    reason = "every rank waits for an operation that another has not called"
+    assert f"and none is possible: {reason}" in page
     assert DEADLOCKS[body] in page
 
 

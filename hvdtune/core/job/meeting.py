@@ -54,8 +54,8 @@ def join(config: Config, start: Start[T]) -> tuple[Config, T]:
     All processes of the job call it. Called again after a job has ended, they form the next one.
 
     Args:
-        config: with a `meeting`, whose place has rank and size; `generation` is the number of jobs
-            that this process was in before.
+        config: with a meeting point whose place has rank and size.
+        start: joins the job that its configuration names; returns when all ranks have joined.
 
     Raises:
         RendezvousError: not every rank came within the start timeout.

@@ -109,8 +109,8 @@ def _tune_memberships(supervisor: SupervisorConnection, begin: StartStudy) -> No
             return
         except MembershipChanged as change:
             formed = change.formed
-            told = f"{change}: measuring noise and settings again for these ranks"
-        tell(told)
+            text = f"{change}: measuring noise and settings again for these ranks"
+        tell(text)
 
 
 def _known_of(

@@ -150,20 +150,20 @@ def _row(where: str, names: list[str], cells: list[str]) -> AutotuneRow:
 
 
 def fitted(setting: Setting, knobs: Sequence[Knob]) -> tuple[dict[str, Value], list[str]]:
-    """The setting within the knobs' ranges, and a sentence per value that was outside.
+    """Return the setting within the knobs' ranges, and a sentence per value that was outside.
 
     Horovod's cycle times go to 100 ms.
     """
     table = {knob.name: knob for knob in knobs}
     inside: dict[str, Value] = {}
-    said = []
+    outside = []
     for name, value in setting.items():
         knob = table[name]
         inside[name] = value
         if knob.kind in ("int", "float") and not knob.low <= float(value) <= knob.high:
             inside[name] = type(value)(min(max(float(value), knob.low), knob.high))
-            said.append(f"{name} = {value} is outside hvdtune's range: using {inside[name]}")
-    return validate(inside, knobs), said
+            outside.append(f"{name} = {value} is outside hvdtune's range: using {inside[name]}")
+    return validate(inside, knobs), outside
 
 
 def assess(log: AutotuneLog, default: Setting) -> Assessment:

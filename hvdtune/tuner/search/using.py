@@ -1,7 +1,7 @@
-"""Which setting is in use during the search: what is clearly better, as soon as it is found.
+"""The setting in use during the search: a clearly better one, as soon as it is found.
 
-Trials are compared with it instead of the default, so that their steps lose nothing against what is
-known already. This is a choice and no claim: a verification compares with the default only.
+Trials are compared with it instead of the default, so that the training does not slow down for
+them. This is a choice, not a claim: a verification compares with the default only.
 """
 
 from typing import Final

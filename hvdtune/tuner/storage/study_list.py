@@ -81,7 +81,7 @@ class OpenStudy:
 
     @property
     def in_use(self) -> str:
-        """Return which setting is in use and what is known of it, "" while there is no verdict."""
+        """Return the setting in use and its evidence; "" without a verdict."""
         return self._said("in_use")
 
     @property

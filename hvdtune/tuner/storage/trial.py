@@ -117,7 +117,7 @@ class StudyView:
 
     @property
     def trials_text(self) -> str:
-        """Return how many trials there are, by what became of them and by what they measured."""
+        """Return the number of trials, by state and by kind of result."""
         states = Counter(trial.state for trial in self.trials)
         text = counted(len(self.trials), "trial")
         if states:
